@@ -1,0 +1,64 @@
+"""Embed & Emulate: posteriors from simulations, one encoder pass per observation.
+
+The map, in the order in which data flow::
+
+    prior ─► simulator ─► simulations ─► fit ─► model ─► posterior(y) ─► samples
+
+    prior        BoxPrior, any torch Distribution, SamplerPrior, EmpiricalPrior          eande.core.prior
+    simulations  simulate(simulator, prior, n), each(function), Simulations              eande.simulation
+    model        fit(simulations, prior, settings=FitSettings(...)), load(path)          eande.training, eande.core.model
+    posterior    model.posterior(y): log_prob, log_ratio, sample, map, summary           eande.core.posterior
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from eande.core.checks import EandeWarning, InputError
+    from eande.core.model import EmbedAndEmulate, load
+    from eande.core.posterior import Posterior
+    from eande.core.prior import BoxPrior, DistributionPrior, EmpiricalPrior, SamplerPrior
+    from eande.core.rejection import BudgetExceeded, SampleInfo
+    from eande.simulation.simulate import each, simulate
+    from eande.simulation.simulations import Simulations
+    from eande.training.fit import fit
+    from eande.training.settings import FitSettings
+
+__version__ = "0.1.0"
+
+# Names are loaded when first asked for: `import eande` stays quick and needs nothing but Python.
+_HOMES = {
+    "BoxPrior": "core.prior",
+    "DistributionPrior": "core.prior",
+    "SamplerPrior": "core.prior",
+    "EmpiricalPrior": "core.prior",
+    "simulate": "simulation.simulate",
+    "each": "simulation.simulate",
+    "Simulations": "simulation.simulations",
+    "FitSettings": "training.settings",
+    "fit": "training.fit",
+    "EmbedAndEmulate": "core.model",
+    "load": "core.model",
+    "Posterior": "core.posterior",
+    "SampleInfo": "core.rejection",
+    "BudgetExceeded": "core.rejection",
+    "InputError": "core.checks",
+    "EandeWarning": "core.checks",
+}
+
+__all__ = [
+    "BoxPrior", "BudgetExceeded", "DistributionPrior", "EandeWarning", "EmbedAndEmulate", "EmpiricalPrior", "FitSettings", "InputError", "Posterior",
+    "SampleInfo", "SamplerPrior", "Simulations", "each", "fit", "load", "simulate",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name from its home."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'eande' has no attribute {name!r}")
+    return getattr(import_module(f"eande.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    """Return the public names."""
+    return [*__all__, "__version__"]

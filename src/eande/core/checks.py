@@ -1,0 +1,71 @@
+"""Checks of what a user can get wrong, each one line that says what was expected and what was given."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+class InputError(ValueError):
+    """What the user handed over cannot be used; the message says what was expected and what was given."""
+
+
+class EandeWarning(UserWarning):
+    """Something works, but the user should know about it."""
+
+
+def as_float_tensor(name: str, value: Any, *, device: torch.device | str | None = None) -> Tensor:
+    """Turn an array, tensor, number or nested list into a float32 tensor."""
+    try:
+        tensor = torch.as_tensor(value)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(f"{name}: expected numbers in an array or tensor, got {type(value).__name__} ({error})") from None
+    if tensor.is_complex():
+        raise InputError(f"{name}: expected real numbers, got {tensor.dtype}")
+    return tensor.to(device=device, dtype=torch.float32)
+
+
+def check_finite(name: str, values: Tensor) -> None:
+    """Refuse NaN and infinity; count them and point at the first."""
+    # One reduction settles the usual case without a mask the size of the data.
+    if torch.isfinite(values.sum(dtype=torch.float64)):
+        return
+    bad = ~torch.isfinite(values)
+    if bad.any():
+        first = tuple(int(i) for i in bad.nonzero()[0])
+        where = first[0] if len(first) == 1 else first
+        raise InputError(f"{name}: expected finite numbers, got {int(bad.sum())} NaN or inf, the first at index {where}")
+
+
+def check_shape(name: str, values: Tensor, expected: Sequence[int | str]) -> None:
+    """Refuse another shape than the expected one, in which a string stands for any size."""
+    fits = len(expected) == values.ndim and all(
+        isinstance(want, str) or want == got for want, got in zip(expected, values.shape, strict=True)
+    )
+    if not fits:
+        raise InputError(f"{name}: expected shape {show_shape(expected)}, got {show_shape(values.shape)}")
+
+
+def show_shape(shape: Sequence[int | str]) -> str:
+    """Write a shape as people do, ``(n, 2)`` or ``(n,)``."""
+    inside = ", ".join(str(size) for size in shape)
+    return f"({inside},)" if len(shape) == 1 else f"({inside})"
+
+
+def check_at_least(name: str, value: float, minimum: float) -> None:
+    """Refuse a number under the minimum (NaN included)."""
+    if isinstance(value, str) or not value >= minimum:
+        raise InputError(f"{name}: expected a number of at least {minimum}, got {value!r}")
+
+
+def check_positive(name: str, value: float) -> None:
+    """Refuse a number that is not above zero and finite."""
+    if isinstance(value, str) or not 0 < value < float("inf"):
+        raise InputError(f"{name}: expected a finite number above 0, got {value!r}")
+
+
+def check_choice(name: str, value: object, choices: Sequence[str]) -> None:
+    """Refuse a word that is not one of the choices."""
+    if value not in choices:
+        raise InputError(f"{name}: expected one of {', '.join(map(repr, choices))}, got {value!r}")

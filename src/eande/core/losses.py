@@ -1,0 +1,86 @@
+r"""The losses of Embed & Emulate: pure functions of embeddings.
+
+With a score s(f, g) in nats and a batch of M pairs (φ_i, y_i), f_i = f(y_i), g_i = g(φ_i):
+
+    L_ΦY = −(1/M) Σ_i log [ e^{s(f_i, g_i)} / Σ_j e^{s(f_i, g_j)} ]     which φ belongs to this y?
+    L_YΦ = −(1/M) Σ_i log [ e^{s(f_i, g_i)} / Σ_j e^{s(f_j, g_i)} ]     which y belongs to this φ?
+    L_sym = L_ΦY + L_YΦ
+    L_YY = −(1/M) Σ_i log [ e^{s(f_i, f̃_i)} / Σ_j e^{s(f_i, f̃_j)} ]    which other view shows the same simulation?
+
+As M grows, L_ΦY − log M tends to KL(p(φ|y) ‖ q(φ|y)) − I(φ, y), averaged over y, and likewise for L_YΦ: minimising them
+fits the posterior. L_YΦ alone fits the likelihood only up to a factor C(φ) and has no such guarantee for the posterior;
+with both, the normaliser C(y) becomes constant.
+
+L_YY is the standard InfoNCE form, positive pair in the denominator and no self-similarity. The paper prints
+f(y_j)·f(y_i) in the denominator, which leaves the positive pair out of it and puts f(y_i)·f(y_i) in: no cross-entropy.
+
+References:
+    Jiang, Lu and Willett, *Embed and Emulate: Contrastive representations for simulation-based inference*;
+    van den Oord, Li and Vinyals, *Representation Learning with Contrastive Predictive Coding*, 2018.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from eande.core.negatives import MemoryBank
+
+Score = Callable[[Tensor, Tensor], Tensor]
+
+
+def info_nce(scores: Tensor, excluded: Tensor | None = None) -> Tensor:
+    """Return the InfoNCE loss of a score matrix (M, M + K) whose row i has its positive in column i.
+
+    Args:
+        scores: in nats.
+        excluded: same shape, True where a column is no true negative of the row. The positives stay in whatever it says.
+
+    Example:
+        >>> info_nce(torch.zeros(4, 4)).exp()  # four equal candidates
+        tensor(4.0000)
+    """
+    positive = scores.diagonal()
+    if excluded is not None:
+        keep = torch.eye(len(scores), scores.shape[1], dtype=torch.bool, device=scores.device)
+        scores = scores.masked_fill(excluded & ~keep, -torch.inf)
+    return (scores.logsumexp(1) - positive).mean()
+
+
+def phi_y_info_nce(f: Tensor, g: Tensor, score: Score, groups: Tensor | None = None, bank: MemoryBank | None = None) -> Tensor:
+    """Return L_ΦY: each datum (row of ``f``) picks its parameters out of ``g`` and the bank's past ones.
+
+    Args:
+        f: embedded data (M, n).
+        g: emulated parameters (M, n).
+        score: score of all pairs, (m, n) × (k, n) → (m, k).
+        groups: id of the parameters of each pair (M,): pairs of one group are no negatives of each other.
+        bank: past embeddings as further negatives.
+    """
+    if bank is not None:
+        g = torch.cat([g, bank.g])
+    return info_nce(score(f, g), _same_group(groups, bank))
+
+
+def y_phi_info_nce(f: Tensor, g: Tensor, score: Score, groups: Tensor | None = None, bank: MemoryBank | None = None) -> Tensor:
+    """Return L_YΦ: each parameter (row of ``g``) picks its datum out of ``f`` and the bank's past ones; arguments as for L_ΦY."""
+    if bank is not None:
+        f = torch.cat([f, bank.f])
+    return info_nce(score(f, g).T, _same_group(groups, bank))
+
+
+def symmetric_info_nce(f: Tensor, g: Tensor, score: Score, groups: Tensor | None = None, bank: MemoryBank | None = None) -> Tensor:
+    """Return L_sym = L_ΦY + L_YΦ; arguments as for L_ΦY."""
+    return phi_y_info_nce(f, g, score, groups, bank) + y_phi_info_nce(f, g, score, groups, bank)
+
+
+def view_info_nce(f: Tensor, f_view: Tensor, score: Score, groups: Tensor | None = None) -> Tensor:
+    """Return L_YY: each datum picks the other view of its own simulation; arguments as for L_ΦY."""
+    return info_nce(score(f, f_view), _same_group(groups, None))
+
+
+def _same_group(groups: Tensor | None, bank: MemoryBank | None) -> Tensor | None:
+    if groups is None:
+        return None
+    others = groups if bank is None else torch.cat([groups, bank.groups])
+    return groups.unsqueeze(1) == others.unsqueeze(0)

@@ -1,0 +1,250 @@
+"""Embed & Emulate: two networks that meet on one sphere, and the posterior they define.
+
+    log r(φ, y) = s(f(y), g(φ)) − log C(y),      q(φ | y) = r(φ, y) p(φ)
+
+The encoder f embeds data, the latent emulator g maps parameters into the same space, s is the similarity (the paper's:
+cosine over temperature), and C(y) is the prior mean of e^s. A posterior needs one pass of the encoder per observation;
+after that only the small emulator runs.
+
+Reference:
+    Jiang, Lu and Willett, *Embed and Emulate: Contrastive representations for simulation-based inference*.
+"""
+
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from eande.core.checks import EandeWarning, InputError, as_float_tensor, check_at_least, check_finite, check_shape, show_shape
+from eande.core.files import read_tensors, write_tensors
+from eande.core.networks import Standardizer, describe_network, make_network
+from eande.core.posterior import Posterior
+from eande.core.prior import EmpiricalPrior, Prior, as_prior, prior_from_description
+from eande.core.scores import PriorBank, estimate_normalizer
+from eande.core.similarity import Cosine, Similarity, make_similarity
+
+FORMAT = 1
+# A changed prior may put this much of its mass where no simulation was ever made.
+_OUTSIDE_AT_MOST = 0.01
+_BANKS_KEPT = 4
+
+
+class EmbedAndEmulate(nn.Module):
+    """An encoder, a latent emulator, a similarity and the prior they were trained under.
+
+    Args:
+        encoder: maps standardised data (m, *y_shape) to (m, n).
+        emulator: maps standardised parameters (m, D) to (m, n).
+        similarity: scores pairs of embeddings.
+        prior: the law the training parameters were drawn from.
+        y_shape: shape of one datum.
+        embedding_dimension: n.
+        y_standardizer: applied to data before the encoder; None leaves them as they are.
+        phi_standardizer: applied to parameters before the emulator.
+
+    Attributes:
+        history: one record per validated epoch of training.
+        chunk_size: rows per pass of a network during inference; memory stays that of so many rows.
+    """
+
+    def __init__(
+        self,
+        encoder: nn.Module,
+        emulator: nn.Module,
+        similarity: Similarity,
+        prior: Prior,
+        *,
+        y_shape: Sequence[int],
+        embedding_dimension: int,
+        y_standardizer: Standardizer | None = None,
+        phi_standardizer: Standardizer | None = None,
+    ) -> None:
+        super().__init__()
+        self.encoder, self.emulator, self.similarity = encoder, emulator, similarity
+        self.prior = as_prior(prior)
+        self.y_shape, self.embedding_dimension = tuple(y_shape), embedding_dimension
+        self.y_standardizer = y_standardizer or Standardizer(torch.zeros(()), torch.ones(()))
+        self.phi_standardizer = phi_standardizer or Standardizer(torch.zeros(()), torch.ones(()))
+        self.history: list[dict[str, float]] = []
+        self.chunk_size = 16_384
+        self._banks: dict[tuple[Any, ...], PriorBank] = {}
+        self.eval()
+        self._check_outputs("encoder", encoder, self.y_shape)
+        self._check_outputs("emulator", emulator, (self.prior.dimension,))
+
+    def _check_outputs(self, name: str, network: nn.Module, shape: Sequence[int]) -> None:
+        try:
+            with torch.no_grad():
+                out = network(torch.zeros(2, *shape, device=self.device))
+        except (RuntimeError, ValueError, TypeError, IndexError) as error:
+            given = show_shape((2, *shape))
+            raise InputError(f"{name}: expected a network that takes a batch of shape {given}, got an error from it ({error})") from error
+        if not isinstance(out, Tensor):
+            raise InputError(f"{name}: expected a tensor as output, got {type(out).__name__}")
+        check_shape(f"output of the {name}", out, (2, self.embedding_dimension))
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model lives and results come back."""
+        return self.similarity.exponent.device
+
+    def embed(self, y: Any) -> Tensor:
+        """Embed data (m, *y_shape): f(y), shape (m, n)."""
+        y = as_float_tensor("y", y, device=self.device)
+        check_shape("y", y, ("n", *self.y_shape))
+        return self.similarity.place(self.encoder(self.y_standardizer(y)))
+
+    def emulate(self, phi: Any) -> Tensor:
+        """Emulate parameters (m, D): g(φ), shape (m, n)."""
+        phi = as_float_tensor("phi", phi, device=self.device)
+        check_shape("phi", phi, ("n", self.prior.dimension))
+        return self.similarity.place(self.emulator(self.phi_standardizer(phi)))
+
+    def forward(self, y: Tensor, phi: Tensor) -> tuple[Tensor, Tensor]:
+        """Return f(y) and g(φ)."""
+        return self.embed(y), self.emulate(phi)
+
+    def in_chunks(self, network: Callable[[Tensor], Tensor], values: Tensor) -> Tensor:
+        """Run ``embed`` or ``emulate`` over many rows, ``chunk_size`` at a time."""
+        return torch.cat([network(part) for part in values.split(self.chunk_size)])
+
+    def posterior(self, y: Any, *, prior: Any = None, pooled: bool = False, draws: int = 10_000) -> Posterior:
+        """Return the posterior of one observation: the encoder runs once, here.
+
+        Args:
+            y: the observation, shape y_shape; with ``pooled``, (m, *y_shape): independent observations of one φ.
+            prior: another prior than the one trained under; no retraining, C is estimated anew.
+            pooled: whether the first axis holds independent observations of the same parameters.
+            draws: prior draws for the normaliser.
+        """
+        observed = as_float_tensor("y", y, device=self.device)
+        if not pooled:
+            check_shape("y", observed, self.y_shape)
+            return self.posteriors(observed.unsqueeze(0), prior=prior, draws=draws)[0]
+        embedded = self._embed_observations(observed)
+        if len(embedded) > 1:
+            warnings.warn(
+                f"pooling {len(embedded)} observations: the errors of the model add up {len(embedded)}-fold in log r", EandeWarning, stacklevel=2
+            )
+        return self._posteriors(self.similarity.pool(embedded).unsqueeze(0), prior, draws)[0]
+
+    def posteriors(self, ys: Any, *, prior: Any = None, draws: int = 10_000) -> list[Posterior]:
+        """Return one posterior per observation (m, *y_shape), in one batched pass; they share their prior draws."""
+        observed = as_float_tensor("y", ys, device=self.device)
+        return self._posteriors(self._embed_observations(observed), prior, draws)
+
+    def _embed_observations(self, observed: Tensor) -> Tensor:
+        check_shape("y", observed, ("m", *self.y_shape))
+        check_at_least("number of observations", len(observed), 1)
+        check_finite("y", observed)
+        with torch.no_grad():
+            return self.in_chunks(self.embed, observed)
+
+    def _posteriors(self, embedded: Tensor, prior: Any, draws: int) -> list[Posterior]:
+        check_at_least("draws", draws, 2)
+        used = self.prior if prior is None else as_prior(prior)
+        if used.dimension != self.prior.dimension:
+            raise InputError(f"prior: expected one of dimension {self.prior.dimension}, got dimension {used.dimension}")
+        bank = self.prior_bank(used, draws)
+        outside = 1 - bank.inside.double().mean().item()
+        if outside > _OUTSIDE_AT_MOST:
+            raise InputError(
+                f"prior: expected at most {_OUTSIDE_AT_MOST:.0%} of its mass outside the training prior's support, got {outside:.1%}: "
+                "nothing was simulated there"
+            )
+        if outside > 0:
+            warnings.warn(f"{outside:.2%} of the prior lies outside the training prior's support and is left out", EandeWarning, stacklevel=4)
+        with torch.no_grad():
+            normalizer = estimate_normalizer(self.similarity, embedded, bank)
+        rows = zip(embedded, normalizer.log_value.tolist(), normalizer.error.tolist(), normalizer.effective_draws.tolist(), strict=True)
+        return [Posterior(self, s, used, bank, log_normalizer=c, normalizer_error=e, effective_draws=d) for s, c, e, d in rows]
+
+    def prior_bank(self, prior: Prior, draws: int) -> PriorBank:
+        """Return draws of the prior with their emulated points, kept until the emulator or its device changes."""
+        state = tuple((p.data_ptr(), p._version) for p in (*self.emulator.parameters(), *self.emulator.buffers(), *self.phi_standardizer.buffers()))
+        key = (id(prior), draws, state)
+        if key not in self._banks:
+            phi = prior.sample(draws, seed=0).to(self.device)
+            with torch.no_grad():
+                bank = PriorBank(phi, self.in_chunks(self.emulate, phi), self.prior.contains(phi))
+            while len(self._banks) >= _BANKS_KEPT:
+                self._banks.pop(next(iter(self._banks)))
+            self._banks[key] = bank
+        return self._banks[key]
+
+    def save(self, path: str | Path) -> None:
+        """Write the model to one file of tensors and JSON; loading it cannot execute code."""
+        document = {
+            "format": FORMAT,
+            "y_shape": self.y_shape,
+            "embedding_dimension": self.embedding_dimension,
+            "encoder": describe_network(self.encoder),
+            "emulator": describe_network(self.emulator),
+            "similarity": "cosine" if isinstance(self.similarity, Cosine) else "dot",
+            "prior": self.prior.describe(),
+            "history": self.history,
+        }
+        tensors = {f"model.{name}": tensor for name, tensor in self.state_dict().items()}
+        if isinstance(self.prior, EmpiricalPrior):
+            tensors["prior.draws"] = self.prior.draws
+        write_tensors(path, "model", document, tensors)
+
+
+def load(path: str | Path, *, encoder: nn.Module | None = None, emulator: nn.Module | None = None, prior: Any = None) -> EmbedAndEmulate:
+    """Load a saved model.
+
+    Args:
+        path: what ``model.save`` wrote.
+        encoder: the same module again, if the model was trained with one of your own.
+        emulator: likewise.
+        prior: the same prior again, if it is a function of your own or a Distribution outside torch's plain ones.
+    """
+    document, tensors = read_tensors(path, "model")
+    if document["format"] > FORMAT:
+        raise InputError(f"{path}: expected file format {FORMAT} or older, got {document['format']}: written by a newer eande")
+    draws = tensors.pop("prior.draws", None)
+    used_prior = as_prior(prior) if prior is not None else prior_from_description(document["prior"], draws)
+    if used_prior is None:
+        raise InputError(f"{path}: expected prior=, the prior it was trained under, got None: that prior cannot be stored in a file")
+    dimension = document["embedding_dimension"]
+    model = EmbedAndEmulate(
+        _stored_or_given("encoder", path, document["encoder"], encoder),
+        _stored_or_given("emulator", path, document["emulator"], emulator),
+        make_similarity(document["similarity"], 1.0, dimension),
+        used_prior,
+        y_shape=document["y_shape"],
+        embedding_dimension=dimension,
+        y_standardizer=_empty_standardizer(tensors, "model.y_standardizer"),
+        phi_standardizer=_empty_standardizer(tensors, "model.phi_standardizer"),
+    )
+    load_weights(model, {name.removeprefix("model."): tensor for name, tensor in tensors.items()}, path)
+    model.history = document["history"]
+    return model.requires_grad_(False).eval()
+
+
+def load_weights(model: nn.Module, weights: dict[str, Tensor], path: str | Path) -> None:
+    """Copy weights into a model of the same shape, or name the first leaf that does not fit."""
+    own = model.state_dict()
+    for name in sorted(own.keys() | weights.keys()):
+        expected = show_shape(own[name].shape) if name in own else "nothing of that name"
+        found = show_shape(weights[name].shape) if name in weights else "nothing of that name"
+        if expected != found:
+            raise InputError(f"{path}: {name}: expected {expected}, got {found} in the file; is it the same network?")
+    model.load_state_dict(weights)
+
+
+def _stored_or_given(name: str, path: str | Path, stored: dict[str, Any] | None, given: nn.Module | None) -> nn.Module:
+    if given is not None:
+        return given
+    if stored is None:
+        raise InputError(f"{path}: expected {name}=, the module it was trained with, got None: a network of your own cannot be stored in a file")
+    return make_network(stored)
+
+
+def _empty_standardizer(tensors: dict[str, Tensor], name: str) -> Standardizer:
+    if f"{name}.mean" not in tensors or f"{name}.scale" not in tensors:
+        raise InputError(f"file: expected the tensors {name}.mean and {name}.scale, got neither or one")
+    return Standardizer(tensors[f"{name}.mean"], tensors[f"{name}.scale"])

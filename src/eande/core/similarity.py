@@ -1,0 +1,134 @@
+"""The similarity: how near an embedded datum and an emulated parameter are, in nats.
+
+E&E models the likelihood-to-evidence ratio as log r(φ, y) = s(f(y), g(φ)) − log C(y) with a score s. The paper's score
+is the cosine over a temperature, f·g/τ with both on the unit sphere: it has a rigorous upper bound, which makes
+acceptance–rejection exact, and independent observations pool by adding their embeddings. Everything that follows from
+the choice of s lives here: where embeddings lie (``place``), the score, its bound and how observations pool.
+
+Every score carries an ``exponent`` β, 1 after training: the posterior is then p(φ) r^β. β = 0 is the prior.
+"""
+
+import math
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from eande.core.checks import InputError, check_choice, check_positive
+
+SIMILARITIES = ("cosine", "dot")
+
+
+class Similarity(nn.Module, ABC):
+    """Score pairs of embeddings; an inner product up to a factor, so that observations pool by addition."""
+
+    exponent: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("exponent", torch.tensor(1.0))
+
+    @abstractmethod
+    def place(self, raw: Tensor) -> Tensor:
+        """Put a network's raw output (…, n) where embeddings lie."""
+
+    @abstractmethod
+    def factor(self) -> Tensor:
+        """Return the number the inner product is multiplied by, before the exponent."""
+
+    @abstractmethod
+    def bound(self, embedded: Tensor) -> Tensor | None:
+        """Return a rigorous upper bound of the score of each (pooled) embedding (m, n) over all parameters, None where there is none."""
+
+    def score(self, embedded: Tensor, emulated: Tensor) -> Tensor:
+        """Return the scores of all pairs, (m, n) × (k, n) → (m, k)."""
+        return self.exponent * self.factor() * (embedded @ emulated.T)
+
+    def paired_score(self, embedded: Tensor, emulated: Tensor) -> Tensor:
+        """Return the scores of matching rows, (m, n) × (m, n) → (m,)."""
+        return self.exponent * self.factor() * (embedded * emulated).sum(-1)
+
+    def pool(self, embedded: Tensor) -> Tensor:
+        """Return the one vector (n,) that stands for independent observations (m, n) of the same parameters.
+
+        The product of their ratios has the score Σ s(f_i, g) = s(Σ f_i, g): the sum, not renormalised.
+        """
+        return embedded.sum(0)
+
+
+class Cosine(Similarity):
+    """The paper's score, f·g/τ on the unit sphere.
+
+    Args:
+        temperature: τ, the starting value where it is learned.
+        learn: whether training changes it.
+
+    Example:
+        >>> similarity = Cosine(0.5)
+        >>> f = similarity.place(torch.tensor([[3.0, 4.0]]))
+        >>> similarity.score(f, f), similarity.bound(f)
+        (tensor([[2.]]), tensor([2.]))
+    """
+
+    def __init__(self, temperature: float, *, learn: bool = False) -> None:
+        super().__init__()
+        check_positive("temperature", temperature)
+        self.log_temperature = nn.Parameter(torch.tensor(math.log(temperature)), requires_grad=learn)
+
+    @property
+    def temperature(self) -> float:
+        """τ as a number."""
+        return self.log_temperature.exp().item()
+
+    def place(self, raw: Tensor) -> Tensor:
+        """Project onto the unit sphere."""
+        return functional.normalize(raw, dim=-1)
+
+    def factor(self) -> Tensor:
+        """Return 1/τ."""
+        return (-self.log_temperature).exp()
+
+    def bound(self, embedded: Tensor) -> Tensor:
+        """Return ‖s‖/τ: no point of the sphere has a larger inner product with s than ‖s‖."""
+        return self.exponent * self.factor() * embedded.norm(dim=-1)
+
+
+class Dot(Similarity):
+    """The free-norm inner product f·g/√n: embeddings choose their length, so information may vary over the prior.
+
+    It has no upper bound, hence no exact acceptance–rejection bound.
+
+    Args:
+        dimension: n, the embedding dimension.
+    """
+
+    root: Tensor
+
+    def __init__(self, dimension: int) -> None:
+        super().__init__()
+        self.register_buffer("root", torch.tensor(float(dimension)).sqrt())
+
+    def place(self, raw: Tensor) -> Tensor:
+        """Leave embeddings where they are."""
+        return raw
+
+    def factor(self) -> Tensor:
+        """Return 1/√n."""
+        return 1 / self.root
+
+    def bound(self, embedded: Tensor) -> None:
+        """Return None: lengths are free."""
+        return
+
+
+def make_similarity(kind: str, temperature: float | str, dimension: int) -> Similarity:
+    """Make the similarity of that name; ``temperature="learn"`` starts at 0.1."""
+    check_choice("similarity", kind, SIMILARITIES)
+    if kind == "dot":
+        return Dot(dimension)
+    if temperature == "learn":
+        return Cosine(0.1, learn=True)
+    if isinstance(temperature, str):
+        raise InputError(f"temperature: expected a number above 0 or 'learn', got {temperature!r}")
+    return Cosine(temperature)

@@ -1,0 +1,1 @@
+"""Simulators that bring their prior and, where it is known, their exact posterior."""

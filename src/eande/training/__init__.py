@@ -1,0 +1,1 @@
+"""From simulations to a model: the training loop and what it needs."""

@@ -1,0 +1,283 @@
+"""fit: from simulations to a model. The whole loop is in this file.
+
+Data flow: simulations → split → batches of views → embeddings → loss → step → average → validation → best weights.
+Every random choice depends on (seed, epoch, step), and a checkpoint holds the whole state between two epochs, so that a
+run killed at any moment and started again ends in the same weights.
+"""
+
+import copy
+import math
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.fabric import Fabric
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from torch import Tensor, nn
+
+from eande.core.checks import EandeWarning, InputError
+from eande.core.losses import phi_y_info_nce, view_info_nce, y_phi_info_nce
+from eande.core.model import EmbedAndEmulate
+from eande.core.scores import HeldOutScore, held_out_score
+from eande.core.seeds import derive_seed
+from eande.simulation.simulations import Simulations
+from eande.simulation.views import View, fixed_view
+from eande.training.batches import Batch, Batches
+from eande.training.gradients import backward
+from eande.training.setup import build_model, describe_call, training_prior
+from eande.training.settings import FitSettings
+from eande.training.state import TrainingState
+
+Record = dict[str, float]
+
+
+def fit(
+    simulations: Simulations,
+    prior: Any = None,
+    *,
+    encoder: nn.Module | None = None,
+    emulator: nn.Module | None = None,
+    views: View | None = None,
+    validation: float | Simulations = 0.1,
+    checkpoint: str | Path | None = None,
+    settings: FitSettings | None = None,
+    warm_start: EmbedAndEmulate | None = None,
+    callback: Callable[[Record], None] | None = None,
+    progress: bool = True,
+) -> EmbedAndEmulate:
+    """Train an encoder and a latent emulator on simulations and return the model with the best held-out score.
+
+    Args:
+        simulations: pairs (φ, y).
+        prior: the law the parameters were drawn from; None takes the simulations' own parameters as its draws.
+        encoder: maps standardised data (m, …) to (m, n); None chooses by the shape of y.
+        emulator: maps standardised parameters (m, D) to (m, n); None makes a residual MLP.
+        views: what the encoder sees of a datum, drawn anew in every step.
+        validation: a fraction to hold out (whole groups), or simulations of their own.
+        checkpoint: a folder. A run killed at any moment goes on from there when the same call is made again.
+        settings: how to train.
+        warm_start: a model to go on from, for instance when more simulations have arrived; its networks and standardisation are kept.
+        callback: called with every record of the history, for loggers.
+        progress: whether to show a progress bar.
+    """
+    settings = settings or FitSettings()
+    prior = training_prior(prior, simulations)
+    train, held_out = _split(simulations, validation, settings.seed)
+    if settings.view_weight > 0 and views is None:
+        raise InputError(f"view_weight: expected 0 without views=, got {settings.view_weight}")
+    batches = Batches(train, views, batch_size=settings.batch_size, two_views=settings.view_weight > 0, seed=settings.seed)
+    fabric = Fabric(accelerator=settings.device, devices=1, precision=settings.precision)  # type: ignore[arg-type]  # checked by Fabric
+    trainer = _Trainer(fabric, settings, batches, held_out, callback)
+
+    def begin(start: int) -> TrainingState:
+        model = build_model(train, views, prior, settings, encoder=encoder, emulator=emulator, warm_start=warm_start, start=start)
+        return TrainingState.begin(model.to(fabric.device), settings)
+
+    given = {"encoder": encoder, "emulator": emulator, "views": views, "validation": validation, "warm_start": warm_start}
+    store = _CheckpointStore(checkpoint, describe_call(simulations, prior, settings, given), settings.checkpoint_seconds)
+    bar: Any = Progress(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()) if progress else nullcontext()
+    with torch.random.fork_rng(), bar as shown:
+        return _finish(_train_all(trainer, begin, store, shown))
+
+
+def _split(simulations: Simulations, validation: float | Simulations, seed: int) -> tuple[Simulations, Simulations]:
+    if isinstance(validation, Simulations):
+        if validation.y_shape != simulations.y_shape or validation.phi.shape[1] != simulations.phi.shape[1]:
+            raise InputError(
+                f"validation: expected phi of dimension {simulations.phi.shape[1]} and y of shape {simulations.y_shape}, "
+                f"got {validation.phi.shape[1]} and {validation.y_shape}"
+            )
+        train, held_out = simulations, validation
+    else:
+        train, held_out = simulations.split(validation, seed=seed)
+    distinct = len(train.groups.unique())
+    if distinct < 2:
+        raise InputError(f"simulations: expected at least 2 different parameters to train on (a batch needs a negative), got {distinct}")
+    return train, held_out
+
+
+def _train_all(trainer: "_Trainer", begin: Callable[[int], TrainingState], store: "_CheckpointStore", bar: Progress | None) -> TrainingState:
+    """Run the short starts, then let the best of them go on to the end."""
+    settings, best = trainer.settings, 0
+    if settings.restarts > 1 and not store.has("main"):
+        scores = []
+        for start in range(settings.restarts):
+            state = begin(start)
+            trainer.run(state, settings.short_epochs, store, f"start-{start}", bar, f"start {start + 1} of {settings.restarts}")
+            scores.append(state.best_score)
+            if scores[-1] == max(scores):
+                best, leader = start, state
+        state = leader
+    else:
+        state = begin(best)
+    trainer.run(state, settings.epochs, store, "main", bar, "training")
+    store.forget_starts()
+    return state
+
+
+class _Trainer:
+    """Runs epochs; holds what does not change while it does."""
+
+    def __init__(
+        self, fabric: Fabric, settings: FitSettings, batches: Batches, held_out: Simulations, callback: Callable[[Record], None] | None
+    ) -> None:
+        self.fabric, self.settings, self.batches, self.callback = fabric, settings, batches, callback
+        self.held_out_phi, self.held_out_y = held_out.phi, held_out.y
+        self.views = batches.views
+
+    def run(self, state: TrainingState, until: int, store: "_CheckpointStore", name: str, bar: Progress | None, label: str) -> None:
+        """Train from where the state (or its checkpoint) stands until that epoch, or until patience ends."""
+        store.restore(state, name)
+        model, optimizer = self.fabric.setup(state.model, state.optimizer)
+        model.mark_forward_method("embed")
+        model.mark_forward_method("emulate")
+        task = bar.add_task(label, total=until, completed=state.epoch) if bar is not None else None
+        losses: list[dict[str, Tensor]] = []
+        while state.epoch < until and not self._out_of_patience(state):
+            state.model.train()
+            for batch in self.batches.epoch(state.epoch):
+                losses.append(self._step(state, model, optimizer, batch))
+            state.model.eval()
+            state.epoch += 1
+            if state.epoch % self.settings.validate_every == 0 or state.epoch == until:
+                self._validate(state, losses)
+                losses = []
+            # Losses since the last validation are not stored, so that a checkpoint stands between two of them.
+            if not losses:
+                store.save(state, name, final=state.epoch == until or self._out_of_patience(state))
+            if bar is not None and task is not None:
+                bar.update(task, completed=state.epoch, description=f"{label}, held-out {state.best_score:.3f} nats")
+        if bar is not None and task is not None:
+            bar.update(task, completed=until)
+
+    def _step(self, state: TrainingState, model: Any, optimizer: Any, batch: Batch) -> dict[str, Tensor]:
+        """Take one step of the optimiser."""
+        settings, device = self.settings, self.fabric.device
+        groups = batch.groups.to(device)
+        parts: dict[str, Tensor] = {}
+
+        def loss(embeddings: Sequence[Tensor]) -> Tensor:
+            f, g, *view = embeddings
+            score, bank = state.model.similarity.score, state.bank
+            if settings.loss != "y_phi":
+                parts["loss_phi_y"] = phi_y_info_nce(f, g, score, groups, bank)
+            if settings.loss != "phi_y":
+                parts["loss_y_phi"] = y_phi_info_nce(f, g, score, groups, bank)
+            total = torch.stack(list(parts.values())).sum()
+            for other in view:
+                parts["loss_views"] = view_info_nce(f, other, score, groups)
+                total = total + settings.view_weight * parts["loss_views"]
+            if bank is not None:
+                bank.push(f, g, groups)
+            return total
+
+        for group in optimizer.param_groups:
+            group["lr"] = settings.learning_rate * learning_rate_factor(state.step, self.batches.steps * settings.epochs, settings.warmup)
+        optimizer.zero_grad()
+        inputs = [(model.embed, batch.y), (model.emulate, batch.phi)]
+        if batch.y_view is not None:
+            inputs.append((model.embed, batch.y_view))
+        seed = derive_seed(settings.seed, "step", state.step)
+        total = backward(self.fabric, state.model, inputs, loss, micro_batch=settings.micro_batch, seed=seed)
+        if settings.gradient_clip is not None:
+            self.fabric.clip_gradients(model, optimizer, max_norm=settings.gradient_clip, error_if_nonfinite=False)
+        optimizer.step()
+        state.step += 1
+        state.update_average(settings.ema or 0.0)
+        return {"loss": total, **{name: value.detach() for name, value in parts.items()}}
+
+    def _validate(self, state: TrainingState, losses: list[dict[str, Tensor]]) -> None:
+        """Score the candidate on held-out pairs, keep it if it is the best, and write the record."""
+        record: Record = {"epoch": state.epoch, "step": state.step}
+        record |= {name: torch.stack([one[name] for one in losses]).double().mean().item() for name in losses[0]}
+        if not math.isfinite(record["loss"]):
+            raise RuntimeError(f"training diverged: the loss became {record['loss']} in epoch {state.epoch}; lower learning_rate or raise temperature")
+        score = self.score(state.candidate)
+        record |= {
+            "learning_rate": state.optimizer.param_groups[0]["lr"],
+            "scale": state.candidate.similarity.factor().item(),
+            "held_out_log_ratio": score.log_ratio,
+            "held_out_error": score.error,
+            "held_out_density_sum": score.density_sum,
+            "held_out_density_median": score.density_median,
+            "cv_normalizer": score.cv_normalizer,
+            "effective_draws": score.effective_draws,
+        }
+        state.keep_if_best(score.log_ratio)
+        state.history.append(record)
+        if self.callback is not None:
+            self.callback(dict(record))
+
+    def score(self, model: EmbedAndEmulate) -> HeldOutScore:
+        """Score a model on the held-out pairs, one fixed view each."""
+        with torch.no_grad():
+            seen = fixed_view(self.views, self.held_out_y[:])
+            bank = model.prior_bank(model.prior, self.settings.normalizer_draws)
+            embedded, emulated = model.in_chunks(model.embed, seen), model.in_chunks(model.emulate, self.held_out_phi)
+            return held_out_score(model.similarity, embedded, emulated, bank)
+
+    def _out_of_patience(self, state: TrainingState) -> bool:
+        return self.settings.patience is not None and state.epoch - state.best_epoch >= self.settings.patience
+
+
+def learning_rate_factor(step: int, steps: int, warmup: float) -> float:
+    """Return the schedule's factor: linear warm-up over that share of all steps, then cosine decay to zero."""
+    warm = warmup * steps
+    if step < warm:
+        return (step + 1) / (warm + 1)
+    return 0.5 * (1 + math.cos(math.pi * (step - warm) / max(1.0, steps - warm)))
+
+
+class _CheckpointStore:
+    """The checkpoint folder: one file per start and one for the run that goes on; nothing happens without a folder."""
+
+    def __init__(self, folder: str | Path | None, fingerprint: Mapping[str, Any], seconds: float) -> None:
+        self.folder = None if folder is None else Path(folder)
+        self.fingerprint, self.seconds, self._last = fingerprint, seconds, time.monotonic()
+
+    def _path(self, name: str) -> Path:
+        assert self.folder is not None
+        return self.folder / f"{name}.safetensors"
+
+    def has(self, name: str) -> bool:
+        return self.folder is not None and self._path(name).exists()
+
+    def restore(self, state: TrainingState, name: str) -> None:
+        if self.has(name):
+            state.restore(self._path(name), self.fingerprint)
+
+    def save(self, state: TrainingState, name: str, *, final: bool) -> None:
+        if self.folder is not None and (final or time.monotonic() - self._last >= self.seconds):
+            state.save(self._path(name), self.fingerprint)
+            self._last = time.monotonic()
+
+    def forget_starts(self) -> None:
+        if self.folder is not None:
+            for path in self.folder.glob("start-*.safetensors"):
+                path.unlink()
+
+
+def _finish(state: TrainingState) -> EmbedAndEmulate:
+    """Return the best model seen; the prior itself counts, with its score of 0."""
+    model = copy.deepcopy(state.model)
+    model.load_state_dict(state.best_weights)
+    model.history = state.history
+    if state.best_score <= 0:
+        model.similarity.exponent.zero_()
+        warnings.warn(
+            f"the data told nothing about the parameters: the best held-out log ratio was {state.best_score:.3g} nats, the prior's own is 0; "
+            "the model returns the prior", EandeWarning, stacklevel=3,
+        )  # fmt: skip
+    else:
+        best = next(record for record in state.history if record["epoch"] == state.best_epoch)
+        if best["effective_draws"] < 100:
+            warnings.warn(
+                f"the held-out score rests on {best['effective_draws']:.0f} effective prior draws for some data and may flatter the model; "
+                "raise normalizer_draws", EandeWarning, stacklevel=3,
+            )  # fmt: skip
+    return model.requires_grad_(False).eval()

@@ -1,0 +1,101 @@
+"""The settings of a fit, checked when they are made."""
+
+from dataclasses import dataclass
+
+from eande.core.checks import InputError, check_at_least, check_choice, check_positive
+from eande.core.networks import NORMALIZATIONS
+from eande.core.similarity import SIMILARITIES
+
+LOSSES = ("symmetric", "phi_y", "y_phi")
+
+
+@dataclass(frozen=True)
+class FitSettings:
+    """How to train.
+
+    Args:
+        epochs: passes over the training simulations.
+        batch_size: pairs per step, each with all others as negatives. An epoch is cut into equal batches of at most this size.
+        learning_rate: peak of the schedule (linear warm-up, then cosine decay to zero).
+        warmup: share of all steps spent warming up.
+        weight_decay: AdamW's, on weight matrices only.
+        gradient_clip: largest gradient norm; None for no clipping.
+        temperature: τ, a number or ``"learn"``. Used by the cosine similarity.
+        similarity: ``"cosine"`` (the paper's) or ``"dot"``.
+        embedding_dimension: n.
+        loss: ``"symmetric"`` (the paper's), ``"phi_y"`` or ``"y_phi"`` alone.
+        view_weight: λ, the weight of L_YY; needs views.
+        memory_bank: number of past pairs used as further negatives.
+        micro_batch: rows per pass of a network; the gradient is still that of the whole batch, at the memory of this many rows. With batch
+            normalisation, statistics are then those of the micro-batches.
+        width: hidden width of the default encoder for vectors and of the emulator.
+        blocks: their number of residual blocks.
+        normalization: their normalisation: ``"none"``, ``"layer"`` or ``"batch"`` (the paper's).
+        ema: decay of the moving average of the weights that is validated and returned; None for the weights themselves.
+        restarts: number of short starts; the best by validation goes on.
+        restart_epochs: length of a short start; a twentieth of ``epochs`` by default.
+        patience: stop after this many epochs without a better held-out score; None never stops early.
+        validate_every: epochs between validations.
+        normalizer_draws: prior draws for the normaliser in validation.
+        precision: Lightning Fabric's, for instance ``"32-true"`` or ``"bf16-mixed"``.
+        device: ``"auto"``, ``"cpu"``, ``"cuda"``, …
+        checkpoint_seconds: least time between two checkpoints.
+        seed: same seed and number of threads, same model on a CPU.
+    """
+
+    epochs: int = 1_000
+    batch_size: int = 500
+    learning_rate: float = 1e-3
+    warmup: float = 0.05
+    weight_decay: float = 5e-4
+    gradient_clip: float | None = 1.0
+    temperature: float | str = 0.05
+    similarity: str = "cosine"
+    embedding_dimension: int = 128
+    loss: str = "symmetric"
+    view_weight: float = 0.0
+    memory_bank: int = 0
+    micro_batch: int | None = None
+    width: int = 256
+    blocks: int = 3
+    normalization: str = "none"
+    ema: float | None = 0.99
+    restarts: int = 1
+    restart_epochs: int | None = None
+    patience: int | None = None
+    validate_every: int = 1
+    normalizer_draws: int = 10_000
+    precision: str = "32-true"
+    device: str = "auto"
+    checkpoint_seconds: float = 30.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse settings that cannot work."""
+        for name in ("epochs", "embedding_dimension", "width", "restarts", "validate_every"):
+            check_at_least(name, getattr(self, name), 1)
+        for name in ("batch_size", "normalizer_draws", "embedding_dimension"):
+            check_at_least(name, getattr(self, name), 2)
+        for name in ("view_weight", "memory_bank", "blocks", "weight_decay", "checkpoint_seconds"):
+            check_at_least(name, getattr(self, name), 0)
+        for name in ("micro_batch", "restart_epochs", "patience"):
+            if getattr(self, name) is not None:
+                check_at_least(name, getattr(self, name), 1)
+        check_positive("learning_rate", self.learning_rate)
+        if self.gradient_clip is not None:
+            check_positive("gradient_clip", self.gradient_clip)
+        if self.temperature != "learn":
+            check_positive("temperature", self.temperature)  # type: ignore[arg-type]  # other strings are refused there
+        check_choice("similarity", self.similarity, SIMILARITIES)
+        check_choice("loss", self.loss, LOSSES)
+        check_choice("normalization", self.normalization, NORMALIZATIONS)
+        if not 0 <= self.warmup < 1:
+            raise InputError(f"warmup: expected a share of the steps in [0, 1), got {self.warmup}")
+        if self.ema is not None and not 0 <= self.ema < 1:
+            raise InputError(f"ema: expected a decay in [0, 1) or None, got {self.ema}")
+
+    @property
+    def short_epochs(self) -> int:
+        """Epochs of a short start."""
+        chosen = self.restart_epochs if self.restart_epochs is not None else max(1, self.epochs // 20)
+        return min(chosen, self.epochs)

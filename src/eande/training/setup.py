@@ -1,0 +1,152 @@
+"""What a fit begins with: the prior checked against the parameters, the model built, the call described."""
+
+import copy
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from eande.core.checks import InputError
+from eande.core.model import EmbedAndEmulate
+from eande.core.networks import ResidualMLP, Standardizer, default_encoder, describe_network, make_network
+from eande.core.prior import EmpiricalPrior, Prior, as_prior
+from eande.core.seeds import global_seed
+from eande.core.similarity import make_similarity
+from eande.simulation.simulations import Simulations
+from eande.simulation.views import View, fixed_view
+from eande.training.settings import FitSettings
+
+_ROWS_AT_ONCE = 4_096
+
+
+def training_prior(prior: Any, simulations: Simulations) -> Prior:
+    """Return the prior, checked against the parameters of the simulations; these serve as draws where it is None."""
+    if prior is None:
+        return EmpiricalPrior(simulations.phi)
+    known = as_prior(prior)
+    if known.dimension != simulations.phi.shape[1]:
+        raise InputError(f"phi: expected {known.dimension} parameters as in the prior, got {simulations.phi.shape[1]}")
+    outside = (~known.contains(simulations.phi)).nonzero()[:, 0]
+    if len(outside):
+        first = int(outside[0])
+        raise InputError(
+            f"phi: expected every row inside the prior's support, got {len(outside)} outside, the first at index {first}: {simulations.phi[first].tolist()}"
+        )
+    return known
+
+
+def build_model(
+    train: Simulations,
+    views: View | None,
+    prior: Prior,
+    settings: FitSettings,
+    *,
+    encoder: nn.Module | None,
+    emulator: nn.Module | None,
+    warm_start: EmbedAndEmulate | None,
+    start: int,
+) -> EmbedAndEmulate:
+    """Make the model of a start: given networks are copied, others are made from the seed and the number of the start."""
+    if warm_start is not None:
+        return _continued(warm_start, prior, fixed_view(views, train.y[:1]).shape[1:], settings, encoder, emulator)
+    shape, n = tuple(fixed_view(views, train.y[:1]).shape[1:]), settings.embedding_dimension
+    with global_seed(settings.seed, "networks", start):
+        if encoder is None:
+            encoder = default_encoder(shape, n, width=settings.width, blocks=settings.blocks, normalization=settings.normalization)
+        else:
+            encoder = _fresh(encoder, start)
+        if emulator is None:
+            # A smooth emulator: its derivatives are what tells parameters apart.
+            emulator = ResidualMLP(prior.dimension, n, settings.width, settings.blocks, settings.normalization, activation="silu")
+        else:
+            emulator = _fresh(emulator, start)
+    return EmbedAndEmulate(
+        encoder,
+        emulator,
+        make_similarity(settings.similarity, settings.temperature, n),
+        prior,
+        y_shape=shape,
+        embedding_dimension=n,
+        y_standardizer=_standardize_y(train, views, per_channel=describe_network(encoder) is not None),
+        phi_standardizer=_standardize_phi(train, prior),
+    )
+
+
+def _continued(
+    model: EmbedAndEmulate, prior: Prior, shape: torch.Size, settings: FitSettings, encoder: nn.Module | None, emulator: nn.Module | None
+) -> EmbedAndEmulate:
+    if encoder is not None or emulator is not None or settings.restarts > 1:
+        raise InputError("warm_start: expected no encoder=, no emulator= and restarts=1 beside it, got at least one of them")
+    if tuple(shape) != model.y_shape or prior.dimension != model.prior.dimension or settings.embedding_dimension != model.embedding_dimension:
+        raise InputError(
+            f"warm_start: expected data of shape {model.y_shape}, {model.prior.dimension} parameters and embedding dimension "
+            f"{model.embedding_dimension}, got {tuple(shape)}, {prior.dimension} and {settings.embedding_dimension}"
+        )
+    model = copy.deepcopy(model).cpu()
+    model.prior, model.history = prior, []
+    model.similarity = make_similarity(settings.similarity, settings.temperature, settings.embedding_dimension)
+    model.encoder.requires_grad_(True)
+    model.emulator.requires_grad_(True)
+    return model
+
+
+def _fresh(network: nn.Module, start: int) -> nn.Module:
+    """Return a copy of a given network, with new random weights for every start after the first."""
+    if start == 0:
+        return copy.deepcopy(network)
+    description = describe_network(network)
+    if description is not None:
+        return make_network(description)
+    copied = copy.deepcopy(network)
+    for module in copied.modules():
+        reset = getattr(module, "reset_parameters", None)
+        if callable(reset):
+            reset()
+    return copied
+
+
+def _standardize_phi(train: Simulations, prior: Prior) -> Standardizer:
+    known = prior.location_and_scale()
+    if known is not None:
+        return Standardizer(*known)
+    phi = train.phi.double()
+    return Standardizer(phi.mean(0), phi.std(0, correction=0))
+
+
+def _standardize_y(train: Simulations, views: View | None, *, per_channel: bool) -> Standardizer:
+    """Standardise each entry of a vector, each channel of a field for our encoders, and all numbers alike for a user's."""
+    count, total, squares = 0, torch.zeros(()), torch.zeros(())
+    shift: Tensor | None = None
+    for rows in torch.arange(len(train)).split(_ROWS_AT_ONCE):
+        y = fixed_view(views, train.y[rows]).double()
+        if y.ndim == 2:
+            axes = [0]
+        else:
+            axes = [0, *range(2, y.ndim)] if per_channel else list(range(y.ndim))
+        if shift is None:
+            # Squares of a large common offset would cancel: count from the first rows' mean.
+            shift = y.mean(axes, keepdim=True)
+        total = total + (y - shift).sum(axes, keepdim=True)
+        squares = squares + ((y - shift) ** 2).sum(axes, keepdim=True)
+        count += y.numel() // shift.numel()
+    assert shift is not None
+    mean, variance = total / count, squares / count - (total / count) ** 2
+    return Standardizer((shift + mean)[0], variance.clamp(min=0).sqrt()[0])
+
+
+def describe_call(simulations: Simulations, prior: Prior, settings: FitSettings, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Describe a call of ``fit`` as JSON-ready values, so that a checkpoint is only ever continued by the same call."""
+    described = {f"settings.{name}": value for name, value in asdict(settings).items() if name != "checkpoint_seconds"}
+    described |= {"simulations": simulations.fingerprint(), "prior": prior.describe()}
+    for name, value in given.items():
+        if isinstance(value, nn.Module):
+            described[name] = {key: float(tensor.double().sum()) for key, tensor in value.state_dict().items()}
+        elif isinstance(value, Simulations):
+            described[name] = value.fingerprint()
+        elif callable(value):
+            described[name] = getattr(value, "__qualname__", type(value).__qualname__)
+        else:
+            described[name] = value
+    return described

@@ -1,0 +1,135 @@
+"""The state of a training run, and its file: everything that is needed to go on as if nothing had happened."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from eande.core.checks import InputError
+from eande.core.files import read_tensors, write_tensors
+from eande.core.model import EmbedAndEmulate, load_weights
+from eande.core.negatives import MemoryBank
+from eande.training.settings import FitSettings
+
+
+@dataclass
+class TrainingState:
+    """A run between two epochs.
+
+    Args:
+        model: the weights the optimiser moves.
+        average: their moving average, None without one.
+        optimizer: AdamW with its moments.
+        bank: past embeddings, None without a memory bank.
+        epoch: epochs done.
+        step: steps done.
+        best_score: highest held-out log ratio so far.
+        best_epoch: when it was reached.
+        best_weights: the weights that reached it.
+        history: one record per validated epoch.
+    """
+
+    model: EmbedAndEmulate
+    average: EmbedAndEmulate | None
+    optimizer: torch.optim.Optimizer
+    bank: MemoryBank | None
+    epoch: int = 0
+    step: int = 0
+    best_score: float = -math.inf
+    best_epoch: int = 0
+    best_weights: dict[str, Tensor] = field(default_factory=dict)
+    history: list[dict[str, float]] = field(default_factory=list)
+
+    @classmethod
+    def begin(cls, model: EmbedAndEmulate, settings: FitSettings) -> TrainingState:
+        """Start a run from a freshly made (or given) model."""
+        average = copy.deepcopy(model).requires_grad_(False) if settings.ema is not None else None
+        bank = MemoryBank(settings.memory_bank, settings.embedding_dimension).to(model.device) if settings.memory_bank else None
+        return cls(model, average, make_optimizer(model, settings), bank)
+
+    @property
+    def candidate(self) -> EmbedAndEmulate:
+        """The model that is validated: the average where there is one."""
+        return self.model if self.average is None else self.average
+
+    def update_average(self, decay: float) -> None:
+        """Move the average towards the weights; early on it follows faster, so that it forgets the start."""
+        if self.average is None:
+            return
+        decay = min(decay, (1 + self.step) / (10 + self.step))
+        with torch.no_grad():
+            for mean, now in zip(self.average.parameters(), self.model.parameters(), strict=True):
+                mean.lerp_(now, 1 - decay)
+            for mean, now in zip(self.average.buffers(), self.model.buffers(), strict=True):
+                mean.copy_(now)
+
+    def keep_if_best(self, score: float) -> None:
+        """Remember the candidate's weights if no earlier score was as high."""
+        if score > self.best_score:
+            self.best_score, self.best_epoch = score, self.epoch
+            self.best_weights = {name: tensor.detach().clone() for name, tensor in self.candidate.state_dict().items()}
+
+    def save(self, path: Path, fingerprint: Mapping[str, Any]) -> None:
+        """Write the run to a file."""
+        parts: dict[str, Mapping[str, Tensor]] = {"model": self.model.state_dict(), "best": self.best_weights}
+        if self.average is not None:
+            parts["average"] = self.average.state_dict()
+        if self.bank is not None:
+            parts["bank"] = self.bank.state_dict()
+        for index, moments in self.optimizer.state_dict()["state"].items():
+            parts[f"optimizer.{index}"] = {name: torch.as_tensor(value) for name, value in moments.items()}
+        document = {
+            "fingerprint": fingerprint, "epoch": self.epoch, "step": self.step, "best_score": self.best_score,
+            "best_epoch": self.best_epoch, "history": self.history,
+        }  # fmt: skip
+        write_tensors(path, "checkpoint", document, {f"{part}.{name}": x for part, named in parts.items() for name, x in named.items()})
+
+    def restore(self, path: Path, fingerprint: Mapping[str, Any]) -> None:
+        """Read the run from a file, which must come from the same call of ``fit``."""
+        document, tensors = read_tensors(path, "checkpoint")
+        check_same_call(path, fingerprint, document["fingerprint"])
+        parts: dict[str, dict[str, Tensor]] = {}
+        for name, tensor in tensors.items():
+            part, rest = name.split(".", 1)
+            parts.setdefault(part, {})[rest] = tensor
+        load_weights(self.model, parts["model"], path)
+        if self.average is not None:
+            load_weights(self.average, parts["average"], path)
+        if self.bank is not None:
+            for name, tensor in parts["bank"].items():
+                setattr(self.bank, name, tensor.to(self.model.device))
+        moments: dict[int, dict[str, Tensor]] = {}
+        for name, tensor in parts.get("optimizer", {}).items():
+            index, rest = name.split(".", 1)
+            moments.setdefault(int(index), {})[rest] = tensor
+        self.optimizer.load_state_dict({"state": moments, "param_groups": self.optimizer.state_dict()["param_groups"]})
+        self.best_weights = {name: tensor.to(self.model.device) for name, tensor in parts.get("best", {}).items()}
+        self.epoch, self.step, self.history = document["epoch"], document["step"], document["history"]
+        self.best_score, self.best_epoch = document["best_score"], document["best_epoch"]
+
+
+def make_optimizer(model: EmbedAndEmulate, settings: FitSettings) -> torch.optim.Optimizer:
+    """Make AdamW with weight decay on matrices and kernels only: shrinking a bias or a temperature to zero means nothing."""
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    groups = [
+        {"params": [p for p in trained if p.ndim > 1], "weight_decay": settings.weight_decay},
+        {"params": [p for p in trained if p.ndim <= 1], "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(groups, lr=settings.learning_rate)
+
+
+def check_same_call(path: Path, expected: Mapping[str, Any], found: Mapping[str, Any]) -> None:
+    """Refuse a checkpoint of another call of ``fit`` and name the first difference."""
+    for name in expected.keys() | found.keys():
+        if expected.get(name) != found.get(name):
+            raise InputError(
+                f"{path}: expected a checkpoint of this very fit, got one with another {name}: {found.get(name)!r} instead of {expected.get(name)!r}; "
+                "use another folder, or delete it to begin anew"
+            )
