@@ -23,6 +23,7 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from eande.core.negatives import MemoryBank
 
@@ -40,15 +41,16 @@ def info_nce(scores: Tensor, excluded: Tensor | None = None) -> Tensor:
         >>> info_nce(torch.zeros(4, 4)).exp()  # four equal candidates
         tensor(4.0000)
     """
-    positive = scores.diagonal()
     if excluded is not None:
-        keep = torch.eye(len(scores), scores.shape[1], dtype=torch.bool, device=scores.device)
-        scores = scores.masked_fill(excluded & ~keep, -torch.inf)
-    return (scores.logsumexp(1) - positive).mean()
+        positive = torch.eye(len(scores), scores.shape[1], dtype=torch.bool, device=scores.device)
+        scores = scores.masked_fill(excluded & ~positive, -torch.inf)
+    return functional.cross_entropy(scores, torch.arange(len(scores), device=scores.device))
 
 
-def phi_y_info_nce(f: Tensor, g: Tensor, score: Score, groups: Tensor | None = None, bank: MemoryBank | None = None) -> Tensor:
-    """Return L_ΦY: each datum (row of ``f``) picks its parameters out of ``g`` and the bank's past ones.
+def inter_domain_info_nce(
+    f: Tensor, g: Tensor, score: Score, groups: Tensor | None = None, bank: MemoryBank | None = None
+) -> tuple[Tensor, Tensor]:
+    """Return L_ΦY (each datum picks its parameters) and L_YΦ (each parameter picks its datum).
 
     Args:
         f: embedded data (M, n).
@@ -57,25 +59,23 @@ def phi_y_info_nce(f: Tensor, g: Tensor, score: Score, groups: Tensor | None = N
         groups: id of the parameters of each pair (M,): pairs of one group are no negatives of each other.
         bank: past embeddings as further negatives.
     """
+    by_datum = score(f, g)
+    by_parameter = by_datum.T
     if bank is not None:
-        g = torch.cat([g, bank.g])
-    return info_nce(score(f, g), _same_group(groups, bank))
-
-
-def y_phi_info_nce(f: Tensor, g: Tensor, score: Score, groups: Tensor | None = None, bank: MemoryBank | None = None) -> Tensor:
-    """Return L_YΦ: each parameter (row of ``g``) picks its datum out of ``f`` and the bank's past ones; arguments as for L_ΦY."""
-    if bank is not None:
-        f = torch.cat([f, bank.f])
-    return info_nce(score(f, g).T, _same_group(groups, bank))
+        by_datum = torch.cat([by_datum, score(f, bank.g)], dim=1)
+        by_parameter = torch.cat([by_parameter, score(bank.f, g).T], dim=1)
+    excluded = _same_group(groups, bank)
+    return info_nce(by_datum, excluded), info_nce(by_parameter, excluded)
 
 
 def symmetric_info_nce(f: Tensor, g: Tensor, score: Score, groups: Tensor | None = None, bank: MemoryBank | None = None) -> Tensor:
-    """Return L_sym = L_ΦY + L_YΦ; arguments as for L_ΦY."""
-    return phi_y_info_nce(f, g, score, groups, bank) + y_phi_info_nce(f, g, score, groups, bank)
+    """Return L_sym = L_ΦY + L_YΦ; arguments as for :func:`inter_domain_info_nce`."""
+    phi_y, y_phi = inter_domain_info_nce(f, g, score, groups, bank)
+    return phi_y + y_phi
 
 
 def view_info_nce(f: Tensor, f_view: Tensor, score: Score, groups: Tensor | None = None) -> Tensor:
-    """Return L_YY: each datum picks the other view of its own simulation; arguments as for L_ΦY."""
+    """Return L_YY: each datum picks the other view of its own simulation."""
     return info_nce(score(f, f_view), _same_group(groups, None))
 
 

@@ -1,4 +1,4 @@
-"""Batches of training pairs, each drawn by (seed, epoch, step) so that training can be taken up again anywhere."""
+"""Batches of training pairs, each determined by the seed and its step, so that training can be taken up again anywhere."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,37 +22,48 @@ class Batch:
 
 
 class Batches:
-    """Batches in which every group (every φ) occurs at most once.
+    """An endless sequence of batches: passes over the simulations, each in an order of its own.
 
-    Replicates of one φ would be false negatives of each other, and would count that φ more often than the prior does:
-    an epoch takes one random replicate of each φ.
+    Every group (every φ) occurs at most once in a pass. Replicates of one φ would be false negatives of each other, and
+    would count that φ more often than the prior does: a pass takes one random replicate of each φ.
 
     Args:
         simulations: the training simulations.
         views: what the encoder sees of a datum.
-        batch_size: at most this many pairs per batch.
+        batch_size: at most this many pairs per batch; a pass is cut into equal batches.
+        steps_per_epoch: length of an epoch; None for one pass.
         two_views: whether a second view is drawn.
         seed: of the fit.
     """
 
-    def __init__(self, simulations: Simulations, views: View | None, *, batch_size: int, two_views: bool, seed: int) -> None:
+    def __init__(
+        self, simulations: Simulations, views: View | None, *, batch_size: int, steps_per_epoch: int | None, two_views: bool, seed: int
+    ) -> None:
         self.simulations, self.views, self.two_views, self.seed = simulations, views, two_views, seed
         _, inverse, self._counts = simulations.groups.unique(return_inverse=True, return_counts=True)
         self._rows = inverse.argsort(stable=True)
         self._offsets = self._counts.cumsum(0) - self._counts
-        self.steps = -(-len(self._counts) // batch_size)
+        self._batches_per_pass = -(-len(self._counts) // batch_size)
+        self.steps_per_epoch = steps_per_epoch or self._batches_per_pass
+        self._pass: tuple[int, tuple[Tensor, ...]] = (-1, ())
 
     def epoch(self, epoch: int) -> Iterator[Batch]:
         """Yield the batches of an epoch."""
-        stream = generator(self.seed, "order", epoch)
-        order = torch.randperm(len(self._counts), generator=stream)
-        replicate = (torch.rand(len(order), generator=stream) * self._counts[order]).long()
-        rows = self._rows[self._offsets[order] + replicate]
-        for step, index in enumerate(rows.tensor_split(self.steps)):
+        for step in range(epoch * self.steps_per_epoch, (epoch + 1) * self.steps_per_epoch):
+            index = self._order(step // self._batches_per_pass)[step % self._batches_per_pass]
             y = self.simulations.y[index]
             yield Batch(
                 phi=self.simulations.phi[index],
-                y=draw_view(self.views, y, self.seed, epoch, step, 0),
-                y_view=draw_view(self.views, y, self.seed, epoch, step, 1) if self.two_views else None,
+                y=draw_view(self.views, y, self.seed, step, 0),
+                y_view=draw_view(self.views, y, self.seed, step, 1) if self.two_views else None,
                 groups=self.simulations.groups[index],
             )
+
+    def _order(self, number: int) -> tuple[Tensor, ...]:
+        """Return the rows of each batch of a pass; the latest pass is remembered."""
+        if self._pass[0] != number:
+            stream = generator(self.seed, "order", number)
+            groups = torch.randperm(len(self._counts), generator=stream)
+            replicate = (torch.rand(len(groups), generator=stream) * self._counts[groups]).long()
+            self._pass = (number, self._rows[self._offsets[groups] + replicate].tensor_split(self._batches_per_pass))
+        return self._pass[1]

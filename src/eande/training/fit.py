@@ -11,7 +11,6 @@ import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from torch import Tensor, nn
 
 from eande.core.checks import EandeWarning, InputError
-from eande.core.losses import phi_y_info_nce, view_info_nce, y_phi_info_nce
+from eande.core.losses import inter_domain_info_nce, view_info_nce
 from eande.core.model import EmbedAndEmulate
 from eande.core.scores import HeldOutScore, held_out_score
 from eande.core.seeds import derive_seed
@@ -70,7 +69,9 @@ def fit(
     train, held_out = _split(simulations, validation, settings.seed)
     if settings.view_weight > 0 and views is None:
         raise InputError(f"view_weight: expected 0 without views=, got {settings.view_weight}")
-    batches = Batches(train, views, batch_size=settings.batch_size, two_views=settings.view_weight > 0, seed=settings.seed)
+    batches = Batches(
+        train, views, batch_size=settings.batch_size, steps_per_epoch=settings.steps_per_epoch, two_views=settings.view_weight > 0, seed=settings.seed
+    )
     fabric = Fabric(accelerator=settings.device, devices=1, precision=settings.precision)  # type: ignore[arg-type]  # checked by Fabric
     trainer = _Trainer(fabric, settings, batches, held_out, callback)
 
@@ -157,27 +158,26 @@ class _Trainer:
 
     def _step(self, state: TrainingState, model: Any, optimizer: Any, batch: Batch) -> dict[str, Tensor]:
         """Take one step of the optimiser."""
-        settings, device = self.settings, self.fabric.device
-        groups = batch.groups.to(device)
+        settings = self.settings
+        # Within a batch every group occurs once: only the bank needs the ids.
+        groups = batch.groups.to(self.fabric.device) if state.bank is not None else None
         parts: dict[str, Tensor] = {}
 
         def loss(embeddings: Sequence[Tensor]) -> Tensor:
             f, g, *view = embeddings
             score, bank = state.model.similarity.score, state.bank
-            if settings.loss != "y_phi":
-                parts["loss_phi_y"] = phi_y_info_nce(f, g, score, groups, bank)
-            if settings.loss != "phi_y":
-                parts["loss_y_phi"] = y_phi_info_nce(f, g, score, groups, bank)
-            total = torch.stack(list(parts.values())).sum()
+            parts["loss_phi_y"], parts["loss_y_phi"] = inter_domain_info_nce(f, g, score, groups, bank)
+            wanted = {"symmetric": ("loss_phi_y", "loss_y_phi"), "phi_y": ("loss_phi_y",), "y_phi": ("loss_y_phi",)}[settings.loss]
+            total = torch.stack([parts[name] for name in wanted]).sum()
             for other in view:
-                parts["loss_views"] = view_info_nce(f, other, score, groups)
+                parts["loss_views"] = view_info_nce(f, other, score)
                 total = total + settings.view_weight * parts["loss_views"]
-            if bank is not None:
+            if bank is not None and groups is not None:
                 bank.push(f, g, groups)
             return total
 
         for group in optimizer.param_groups:
-            group["lr"] = settings.learning_rate * learning_rate_factor(state.step, self.batches.steps * settings.epochs, settings.warmup)
+            group["lr"] = settings.learning_rate * learning_rate_factor(state.step, self.batches.steps_per_epoch * settings.epochs, settings.warmup)
         optimizer.zero_grad()
         inputs = [(model.embed, batch.y), (model.emulate, batch.phi)]
         if batch.y_view is not None:

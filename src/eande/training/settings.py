@@ -14,8 +14,9 @@ class FitSettings:
     """How to train.
 
     Args:
-        epochs: passes over the training simulations.
-        batch_size: pairs per step, each with all others as negatives. An epoch is cut into equal batches of at most this size.
+        epochs: how long to train.
+        steps_per_epoch: length of an epoch; None for one pass over the training simulations. Shorter epochs validate a very large set more often.
+        batch_size: pairs per step, each with all others as negatives. A pass is cut into equal batches of at most this size.
         learning_rate: peak of the schedule (linear warm-up, then cosine decay to zero).
         warmup: share of all steps spent warming up.
         weight_decay: AdamW's, on weight matrices only.
@@ -44,6 +45,7 @@ class FitSettings:
     """
 
     epochs: int = 1_000
+    steps_per_epoch: int | None = None
     batch_size: int = 500
     learning_rate: float = 1e-3
     warmup: float = 0.05
@@ -78,7 +80,7 @@ class FitSettings:
             check_at_least(name, getattr(self, name), 2)
         for name in ("view_weight", "memory_bank", "blocks", "weight_decay", "checkpoint_seconds"):
             check_at_least(name, getattr(self, name), 0)
-        for name in ("micro_batch", "restart_epochs", "patience"):
+        for name in ("steps_per_epoch", "micro_batch", "restart_epochs", "patience"):
             if getattr(self, name) is not None:
                 check_at_least(name, getattr(self, name), 1)
         check_positive("learning_rate", self.learning_rate)

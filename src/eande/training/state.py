@@ -122,7 +122,7 @@ def make_optimizer(model: EmbedAndEmulate, settings: FitSettings) -> torch.optim
         {"params": [p for p in trained if p.ndim > 1], "weight_decay": settings.weight_decay},
         {"params": [p for p in trained if p.ndim <= 1], "weight_decay": 0.0},
     ]
-    return torch.optim.AdamW(groups, lr=settings.learning_rate)
+    return torch.optim.AdamW(groups, lr=settings.learning_rate, fused=True)
 
 
 def check_same_call(path: Path, expected: Mapping[str, Any], found: Mapping[str, Any]) -> None:

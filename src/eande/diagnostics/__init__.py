@@ -1,0 +1,1 @@
+"""How far a model is from the truth, where the truth is known: numbers, no pictures."""

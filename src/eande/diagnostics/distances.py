@@ -1,0 +1,28 @@
+"""Distances between posteriors and between embeddings."""
+
+import torch
+from torch import Tensor
+
+
+def l1_distance(log_q: Tensor, log_p: Tensor) -> Tensor:
+    """Return Σ_i |q_i − p_i| with both normalised over the same prior draws, (m, k) × (m, k) → (m,): the paper's, twice the total variation.
+
+    Example:
+        >>> l1_distance(torch.zeros(1, 2), torch.tensor([[0.0, -torch.inf]]))
+        tensor([1.], dtype=torch.float64)
+    """
+    return (log_q.double().softmax(-1) - log_p.double().softmax(-1)).abs().sum(-1)
+
+
+def linear_r2(x: Tensor, y: Tensor) -> float:
+    """Return the share of the variance of ``y`` (m, k) that the best affine map of ``x`` (m, n) explains."""
+    x, y = x.double(), y.double()
+    design = torch.cat([x, torch.ones(len(x), 1, dtype=x.dtype)], dim=1)
+    residual = y - design @ torch.linalg.lstsq(design, y).solution
+    return (1 - residual.square().sum() / (y - y.mean(0)).square().sum()).item()
+
+
+def best_rotation(x: Tensor, y: Tensor) -> Tensor:
+    """Return the orthogonal R (n, n), either orientation, that minimises Σ ‖R x_i − y_i‖² over rows (m, n)."""
+    u, _, vh = torch.linalg.svd(y.double().T @ x.double())
+    return u @ vh

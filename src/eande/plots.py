@@ -1,0 +1,73 @@
+"""Figures: results in, a matplotlib Figure out. Colours stay apart for colour-blind readers (Okabe and Ito's)."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+try:
+    from matplotlib.figure import Figure
+except ImportError:
+    raise ImportError("figures need matplotlib: pip install 'embed-and-emulate[plots]'") from None
+
+OURS, EXACT, ACCENT = "#0072B2", "#E69F00", "#D55E00"
+
+
+def posterior_pairs(ours: np.ndarray, reference: np.ndarray, names: Sequence[str], *, title: str = "") -> Figure:
+    """Show samples of two posteriors: marginals on the diagonal, pairs below it.
+
+    Args:
+        ours: samples (n, D).
+        reference: samples (m, D), for instance of the exact posterior.
+        names: one per parameter.
+        title: of the figure.
+    """
+    count = len(names)
+    figure = Figure(figsize=(2.4 * count, 2.4 * count), layout="constrained")
+    axes = figure.subplots(count, count, squeeze=False)
+    limits = [(min(a.min(), b.min()), max(a.max(), b.max())) for a, b in zip(ours.T, reference.T, strict=True)]
+    for row in range(count):
+        for column in range(count):
+            axis = axes[row, column]
+            if column > row:
+                axis.set_axis_off()
+            elif column == row:
+                bins = np.linspace(*limits[row], 41)
+                axis.hist(reference[:, row], bins, density=True, color=EXACT, alpha=0.6)
+                axis.hist(ours[:, row], bins, density=True, histtype="step", color=OURS, linewidth=1.6)
+                axis.set_yticks([])
+            else:
+                axis.plot(reference[:, column], reference[:, row], "o", color=EXACT, markersize=2.5, alpha=0.5, markeredgewidth=0, rasterized=True)
+                axis.plot(ours[:, column], ours[:, row], "o", color=OURS, markersize=1.2, alpha=0.4, markeredgewidth=0, rasterized=True)
+                axis.set_xlim(limits[column])
+                axis.set_ylim(limits[row])
+            if row == count - 1:
+                axis.set_xlabel(names[column])
+            if column == 0 and row > 0:
+                axis.set_ylabel(names[row])
+    figure.suptitle(f"{title}\nfilled: exact    line and small points: Embed & Emulate", fontsize=10)
+    return figure
+
+
+def distance_boxes(distances: Mapping[str, Sequence[float]], paper: Mapping[str, float], *, label: str) -> Figure:
+    """Show a distribution of distances per task as a box, with the paper's median as a line beside it.
+
+    Args:
+        distances: values per task.
+        paper: the paper's median per task.
+        label: of the vertical axis.
+    """
+    figure = Figure(figsize=(1.9 * len(distances) + 1.2, 3.6), layout="constrained")
+    axis = figure.subplots()
+    style: dict[str, Any] = {"color": OURS}
+    axis.boxplot(
+        list(distances.values()), tick_labels=list(distances), showfliers=False, whis=(5, 95), widths=0.5,
+        boxprops=style, whiskerprops=style, capprops=style, medianprops={"color": OURS, "linewidth": 2.5},
+    )  # fmt: skip
+    for position, task in enumerate(distances, start=1):
+        axis.plot([position - 0.4, position + 0.4], [paper[task]] * 2, color=ACCENT, linestyle="--", label="paper's median" if position == 1 else None)
+    axis.set_ylim(bottom=0)
+    axis.set_ylabel(label)
+    axis.set_title("box: quartiles over all seeds and test data, whiskers: 5–95 %", fontsize=9)
+    axis.legend(frameon=False)
+    return figure
