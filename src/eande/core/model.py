@@ -13,7 +13,7 @@ Reference:
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -30,6 +30,15 @@ FORMAT = 1
 # A changed prior may put this much of its mass where no simulation was ever made.
 _OUTSIDE_AT_MOST = 0.01
 _BANKS_KEPT = 4
+
+
+class _KeptBank(NamedTuple):
+    """A bank with what it depends on; holding the prior itself keeps its identity from being reused."""
+
+    prior: Prior
+    draws: int
+    state: tuple[tuple[int, int], ...]
+    bank: PriorBank
 
 
 class EmbedAndEmulate(nn.Module):
@@ -70,7 +79,7 @@ class EmbedAndEmulate(nn.Module):
         self.phi_standardizer = phi_standardizer or Standardizer(torch.zeros(()), torch.ones(()))
         self.history: list[dict[str, float]] = []
         self.chunk_size = 16_384
-        self._banks: dict[tuple[Any, ...], PriorBank] = {}
+        self._banks: list[_KeptBank] = []
         self.eval()
         self._check_outputs("encoder", encoder, self.y_shape)
         self._check_outputs("emulator", emulator, (self.prior.dimension,))
@@ -165,15 +174,14 @@ class EmbedAndEmulate(nn.Module):
     def prior_bank(self, prior: Prior, draws: int) -> PriorBank:
         """Return draws of the prior with their emulated points, kept until the emulator or its device changes."""
         state = tuple((p.data_ptr(), p._version) for p in (*self.emulator.parameters(), *self.emulator.buffers(), *self.phi_standardizer.buffers()))
-        key = (id(prior), draws, state)
-        if key not in self._banks:
-            phi = prior.sample(draws, seed=0).to(self.device)
-            with torch.no_grad():
-                bank = PriorBank(phi, self.in_chunks(self.emulate, phi), self.prior.contains(phi))
-            while len(self._banks) >= _BANKS_KEPT:
-                self._banks.pop(next(iter(self._banks)))
-            self._banks[key] = bank
-        return self._banks[key]
+        for kept in self._banks:
+            if kept.prior is prior and kept.draws == draws and kept.state == state:
+                return kept.bank
+        phi = prior.sample(draws, seed=0).to(self.device)
+        with torch.no_grad():
+            bank = PriorBank(phi, self.in_chunks(self.emulate, phi), self.prior.contains(phi))
+        self._banks = [*self._banks[1 - _BANKS_KEPT :], _KeptBank(prior, draws, state, bank)]
+        return bank
 
     def save(self, path: str | Path) -> None:
         """Write the model to one file of tensors and JSON; loading it cannot execute code."""

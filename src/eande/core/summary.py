@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _STARTS = 48
 _STEPS_BETWEEN = 8
-# Two maxima are one mode if the log density between them falls by less than this.
+# A summit counts as a mode if the log density falls by more than this on every way to a higher one.
 _DIP = 0.5
 
 
@@ -63,32 +63,36 @@ def summarize(posterior: Posterior, phi: Tensor, info: Any, level: float) -> Sum
 
 
 def _modes(posterior: Posterior, phi: Tensor) -> tuple[Mode, ...]:
-    """Climb from some samples, join summits without a dip between them, and weigh each by the samples nearest to it."""
+    """Climb from some samples, keep the summits that stand out, and weigh each by the samples nearest to its slopes."""
     if not posterior.prior.has_density:
         return ()
     scale = phi.std(0).clamp(min=1e-30)
     summits = climb(posterior.log_prob, phi[:_STARTS], scale)
     heights = posterior.log_prob(summits)
-    labels = _join(posterior, summits, heights)
+    passes = _passes(posterior, summits, heights)
+    tops: list[int] = []
+    for summit in heights.argsort(descending=True).tolist():
+        # A summit is a mode of its own if every way to a higher one first falls by more than the dip.
+        if all(passes[summit, top] < heights[summit] - _DIP for top in tops):
+            tops.append(summit)
+    # Of equally high passes the nearer mode wins: distances break ties and are too small to do more.
+    distance = torch.cdist(summits / scale, summits[tops] / scale)
+    home = (passes[:, tops] - 1e-3 * distance).argmax(1)
     nearest = torch.cdist(phi / scale, summits / scale).argmin(1)
-    shares = torch.bincount(labels[nearest], minlength=len(summits)).double() / len(phi)
-    modes = []
-    for label in labels.unique():
-        members = (labels == label).nonzero()[:, 0]
-        top = members[heights[members].argmax()]
-        modes.append(Mode(summits[top], heights[top].item(), shares[label].item()))
+    shares = torch.bincount(home[nearest], minlength=len(tops)) / len(phi)
+    modes = [Mode(summits[top], heights[top].item(), share) for top, share in zip(tops, shares.tolist(), strict=True)]
     return tuple(sorted(modes, key=lambda mode: -mode.weight))
 
 
-def _join(posterior: Posterior, summits: Tensor, heights: Tensor) -> Tensor:
-    """Label summits so that two have the same label if a chain of straight, dip-free segments connects them."""
+def _passes(posterior: Posterior, summits: Tensor, heights: Tensor) -> Tensor:
+    """Return the height of the highest pass between every two summits, over chains of straight segments, (k, k)."""
     count = len(summits)
     first, second = torch.triu_indices(count, count, 1, device=summits.device)
     between = torch.linspace(0, 1, _STEPS_BETWEEN + 2, device=summits.device)[1:-1, None, None]
     path = summits[first] * (1 - between) + summits[second] * between
     lowest = posterior.log_prob(path.flatten(0, 1)).view(_STEPS_BETWEEN, -1).amin(0)
-    linked = lowest > torch.minimum(heights[first], heights[second]) - _DIP
-    labels = torch.arange(count, device=summits.device)
-    for a, b in zip(first[linked].tolist(), second[linked].tolist(), strict=True):
-        labels[labels == labels[b]] = labels[a].clone()
-    return labels
+    passes = torch.diag(heights)
+    passes[first, second] = passes[second, first] = torch.minimum(lowest, torch.minimum(heights[first], heights[second]))
+    for via in range(count):
+        passes = torch.maximum(passes, torch.minimum(passes[:, via, None], passes[None, via, :]))
+    return passes

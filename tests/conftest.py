@@ -1,0 +1,69 @@
+"""What several tests share: small tasks with exact answers, and models fitted once."""
+
+import pytest
+import torch
+from torch import nn
+
+from eande.core.model import EmbedAndEmulate
+from eande.core.networks import ResidualMLP
+from eande.core.similarity import Cosine
+from eande.simulation.simulate import simulate
+from eande.simulators.von_mises_fisher import VonMisesFisher
+from eande.training.fit import fit
+from eande.training.settings import FitSettings
+
+torch.set_num_threads(1)
+
+
+class Function(nn.Module):
+    """A plain function as a network."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x):
+        return self.function(x)
+
+
+def exact_model(task: VonMisesFisher, temperature: float | None = None) -> EmbedAndEmulate:
+    """The model that Theorem 3 promises: the true embeddings and τ = 1/κ."""
+    return EmbedAndEmulate(
+        Function(task.true_encoder),
+        Function(task.true_emulator),
+        Cosine(temperature or 1 / task.kappa),
+        task.prior,
+        y_shape=(task.dimension,),
+        embedding_dimension=task.dimension,
+    )
+
+
+def quick_fit(simulations, prior, *, epochs=8, progress=False, validation=0.1, encoder=None, emulator=None, **settings):
+    """A fit of seconds."""
+    chosen = {"temperature": 0.5, "embedding_dimension": 4, "width": 32, "blocks": 1, "normalizer_draws": 1_000, "device": "cpu"} | settings
+    return fit(
+        simulations, prior, validation=validation, encoder=encoder, emulator=emulator, progress=progress, settings=FitSettings(epochs=epochs, **chosen)
+    )
+
+
+@pytest.fixture(scope="session")
+def task():
+    return VonMisesFisher(2, seed=0)
+
+
+@pytest.fixture(scope="session")
+def simulations(task):
+    return simulate(task, task.prior, 50_000, seed=0, block_size=10_000)
+
+
+@pytest.fixture(scope="session")
+def fitted(task, simulations):
+    """A model fitted well enough for theory to show: embedding dimension 2 and τ = 1/κ, as in the paper."""
+    settings = FitSettings(
+        epochs=20, steps_per_epoch=100, temperature=0.5, embedding_dimension=2, ema=0.99, restarts=5, restart_epochs=2, validate_every=5,
+        normalizer_draws=2_000, device="cpu",
+    )  # fmt: skip
+    return fit(
+        simulations, task.prior, encoder=ResidualMLP(2, 2, 64, 2), emulator=ResidualMLP(2, 2, 32, 1, activation="silu"),
+        validation=0.02, settings=settings, progress=False,
+    )  # fmt: skip
