@@ -1,9 +1,12 @@
 """What several tests share: small tasks with exact answers, and models fitted once."""
 
+import warnings
+
 import pytest
 import torch
 from torch import nn
 
+from eande.core.checks import EandeWarning
 from eande.core.model import EmbedAndEmulate
 from eande.core.networks import ResidualMLP
 from eande.core.similarity import Cosine
@@ -38,12 +41,14 @@ def exact_model(task: VonMisesFisher, temperature: float | None = None) -> Embed
     )
 
 
-def quick_fit(simulations, prior, *, epochs=8, progress=False, validation=0.1, encoder=None, emulator=None, **settings):
-    """A fit of seconds."""
+def quick_fit(simulations, prior, *, epochs=8, validation=0.1, encoder=None, emulator=None, quiet=True, **settings):
+    """A fit of seconds; its warnings about a model that is not worth much are expected unless ``quiet`` is False."""
     chosen = {"temperature": 0.5, "embedding_dimension": 4, "width": 32, "blocks": 1, "normalizer_draws": 1_000, "device": "cpu"} | settings
-    return fit(
-        simulations, prior, validation=validation, encoder=encoder, emulator=emulator, progress=progress, settings=FitSettings(epochs=epochs, **chosen)
-    )
+    with warnings.catch_warnings():
+        if quiet:
+            warnings.simplefilter("ignore", EandeWarning)
+        settings = FitSettings(epochs=epochs, **chosen)
+        return fit(simulations, prior, validation=validation, encoder=encoder, emulator=emulator, progress=False, settings=settings)
 
 
 @pytest.fixture(scope="session")

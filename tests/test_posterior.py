@@ -6,10 +6,10 @@ import time
 import numpy as np
 import pytest
 import torch
-from conftest import Function, exact_model, quick_fit
 from scipy import stats
 from torch.distributions import Independent, MultivariateNormal, Normal
 
+from conftest import Function, exact_model, quick_fit
 from eande.core.checks import EandeWarning, InputError
 from eande.core.model import EmbedAndEmulate
 from eande.core.prior import BoxPrior, DistributionPrior, SamplerPrior

@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 import torch
-from conftest import exact_model
 from scipy import integrate
 
+from conftest import exact_model
 from eande.core.losses import inter_domain_info_nce, symmetric_info_nce
 from eande.core.prior import SamplerPrior
 from eande.core.scores import coefficient_of_variation

@@ -65,7 +65,9 @@ def distance_boxes(distances: Mapping[str, Sequence[float]], paper: Mapping[str,
         boxprops=style, whiskerprops=style, capprops=style, medianprops={"color": OURS, "linewidth": 2.5},
     )  # fmt: skip
     for position, task in enumerate(distances, start=1):
-        axis.plot([position - 0.4, position + 0.4], [paper[task]] * 2, color=ACCENT, linestyle="--", label="paper's median" if position == 1 else None)
+        axis.plot(
+            [position - 0.4, position + 0.4], [paper[task]] * 2, color=ACCENT, linestyle="--", label="paper's median" if position == 1 else None
+        )
     axis.set_ylim(bottom=0)
     axis.set_ylabel(label)
     axis.set_title("box: quartiles over all seeds and test data, whiskers: 5–95 %", fontsize=9)

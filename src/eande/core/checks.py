@@ -40,9 +40,7 @@ def check_finite(name: str, values: Tensor) -> None:
 
 def check_shape(name: str, values: Tensor, expected: Sequence[int | str]) -> None:
     """Refuse another shape than the expected one, in which a string stands for any size."""
-    fits = len(expected) == values.ndim and all(
-        isinstance(want, str) or want == got for want, got in zip(expected, values.shape, strict=True)
-    )
+    fits = len(expected) == values.ndim and all(isinstance(want, str) or want == got for want, got in zip(expected, values.shape, strict=True))
     if not fits:
         raise InputError(f"{name}: expected shape {show_shape(expected)}, got {show_shape(values.shape)}")
 
@@ -53,15 +51,15 @@ def show_shape(shape: Sequence[int | str]) -> str:
     return f"({inside},)" if len(shape) == 1 else f"({inside})"
 
 
-def check_at_least(name: str, value: float, minimum: float) -> None:
+def check_at_least(name: str, value: object, minimum: float) -> None:
     """Refuse a number under the minimum (NaN included)."""
-    if isinstance(value, str) or not value >= minimum:
+    if not isinstance(value, int | float) or not value >= minimum:
         raise InputError(f"{name}: expected a number of at least {minimum}, got {value!r}")
 
 
-def check_positive(name: str, value: float) -> None:
+def check_positive(name: str, value: object) -> None:
     """Refuse a number that is not above zero and finite."""
-    if isinstance(value, str) or not 0 < value < float("inf"):
+    if not isinstance(value, int | float) or not 0 < value < float("inf"):
         raise InputError(f"{name}: expected a finite number above 0, got {value!r}")
 
 

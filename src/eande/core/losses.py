@@ -39,7 +39,7 @@ def info_nce(scores: Tensor, excluded: Tensor | None = None) -> Tensor:
 
     Example:
         >>> info_nce(torch.zeros(4, 4)).exp()  # four equal candidates
-        tensor(4.0000)
+        tensor(4.)
     """
     if excluded is not None:
         positive = torch.eye(len(scores), scores.shape[1], dtype=torch.bool, device=scores.device)
@@ -47,9 +47,7 @@ def info_nce(scores: Tensor, excluded: Tensor | None = None) -> Tensor:
     return functional.cross_entropy(scores, torch.arange(len(scores), device=scores.device))
 
 
-def inter_domain_info_nce(
-    f: Tensor, g: Tensor, score: Score, groups: Tensor | None = None, bank: MemoryBank | None = None
-) -> tuple[Tensor, Tensor]:
+def inter_domain_info_nce(f: Tensor, g: Tensor, score: Score, groups: Tensor | None = None, bank: MemoryBank | None = None) -> tuple[Tensor, Tensor]:
     """Return L_ΦY (each datum picks its parameters) and L_YΦ (each parameter picks its datum).
 
     Args:

@@ -13,7 +13,7 @@ Reference:
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
@@ -170,6 +170,11 @@ class EmbedAndEmulate(nn.Module):
             normalizer = estimate_normalizer(self.similarity, embedded, bank)
         rows = zip(embedded, normalizer.log_value.tolist(), normalizer.error.tolist(), normalizer.effective_draws.tolist(), strict=True)
         return [Posterior(self, s, used, bank, log_normalizer=c, normalizer_error=e, effective_draws=d) for s, c, e, d in rows]
+
+    def train(self, mode: bool = True) -> Self:
+        """Switch to training or inference; kept banks are forgotten, for fused optimisers move weights without leaving a trace."""
+        self._banks = []
+        return super().train(mode)
 
     def prior_bank(self, prior: Prior, draws: int) -> PriorBank:
         """Return draws of the prior with their emulated points, kept until the emulator or its device changes."""

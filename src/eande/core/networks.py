@@ -47,9 +47,9 @@ class ResidualMLP(nn.Module):
         check_at_least("blocks", blocks, 0)
         check_choice("normalization", normalization, NORMALIZATIONS)
         check_choice("activation", activation, tuple(_ACTIVATIONS))
-        self.settings: dict[str, Any] = dict(
-            inputs=inputs, outputs=outputs, width=width, blocks=blocks, normalization=normalization, activation=activation
-        )
+        self.settings: dict[str, Any] = {
+            "inputs": inputs, "outputs": outputs, "width": width, "blocks": blocks, "normalization": normalization, "activation": activation,
+        }  # fmt: skip
         self.first = nn.Linear(inputs, width)
         self.blocks = nn.Sequential(*(_ResidualBlock(width, normalization, activation) for _ in range(blocks)))
         self.activation = _ACTIVATIONS[activation]()
@@ -62,14 +62,14 @@ class ResidualMLP(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Map (batch, …) to (batch, n), the input flattened."""
         x = x.flatten(1)
-        out: Tensor = self.last(self.activation(self.blocks(self.first(x)))) + self.skip(x)
-        return out
+        return self.last(self.activation(self.blocks(self.first(x)))) + self.skip(x)
 
 
 class _ResidualBlock(nn.Module):
     def __init__(self, width: int, normalization: str, activation: str) -> None:
         super().__init__()
-        norm = {"batch": nn.BatchNorm1d, "layer": nn.LayerNorm, "none": lambda _: nn.Identity()}[normalization]
+        norms: dict[str, Callable[[int], nn.Module]] = {"batch": nn.BatchNorm1d, "layer": nn.LayerNorm, "none": lambda _: nn.Identity()}
+        norm = norms[normalization]
         last = nn.Linear(width, width)
         if normalization == "none":
             # Nothing tames the sum of many branches here, so each block starts as the identity.
@@ -78,8 +78,7 @@ class _ResidualBlock(nn.Module):
         self.branch = nn.Sequential(nn.Linear(width, width), norm(width), _ACTIVATIONS[activation](), last, norm(width))
 
     def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = x + self.branch(x)
-        return out
+        return x + self.branch(x)
 
 
 class ResNet(nn.Module):
@@ -122,10 +121,10 @@ class ResNet(nn.Module):
             raise InputError(f"periodic: expected axes out of {tuple(range(dimensions))}, got {tuple(periodic)}")
         check_choice("stem", stem, ("wide", "narrow"))
         check_choice("normalization", normalization, ("batch", "group"))
-        self.settings: dict[str, Any] = dict(
-            channels=channels, outputs=outputs, dimensions=dimensions, depth=depth, width=width, periodic=tuple(periodic),
-            stem=stem, normalization=normalization,
-        )  # fmt: skip
+        self.settings: dict[str, Any] = {
+            "channels": channels, "outputs": outputs, "dimensions": dimensions, "depth": depth, "width": width, "periodic": list(periodic),
+            "stem": stem, "normalization": normalization,
+        }  # fmt: skip
         wraps = tuple(axis in periodic for axis in range(dimensions))
         self.stem = _Stem(channels, width, stem == "wide", wraps, normalization)
         blocks: list[nn.Module] = []
@@ -142,8 +141,7 @@ class ResNet(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Map (batch, channels, *space) to (batch, n)."""
         pooled = self.blocks(self.stem(x)).flatten(2).mean(-1)
-        out: Tensor = self.head(pooled) + self.skip(pooled)
-        return out
+        return self.head(pooled) + self.skip(pooled)
 
 
 class _Convolution(nn.Module):
@@ -157,8 +155,7 @@ class _Convolution(nn.Module):
         nn.init.kaiming_normal_(self.convolution.weight, mode="fan_out", nonlinearity="relu")
 
     def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.convolution(_pad(x, self.amount, self.wraps))
-        return out
+        return self.convolution(_pad(x, self.amount, self.wraps))
 
 
 def _pad(x: Tensor, amount: int, wraps: tuple[bool, ...]) -> Tensor:

@@ -73,8 +73,8 @@ def settings_for(cell: Cell) -> FitSettings:
         ema=0.998,
         restarts=cell.size.restarts,
         restart_epochs=2,
-        validate_every=10,
-        normalizer_draws=5_000,
+        validate_every=25,
+        normalizer_draws=2_000,
         device="cpu",
         seed=cell.seed,
     )
@@ -84,13 +84,12 @@ def train(cell: Cell) -> tuple[VonMisesFisher, EmbedAndEmulate]:
     """Simulate and fit."""
     task = VonMisesFisher(cell.kappa, redundant=cell.redundant, seed=cell.seed)
     simulations = simulate(task, task.prior, cell.size.simulations, seed=cell.seed, block_size=100_000)
-    validation = simulate(task, task.prior, 2_000, seed=cell.seed + 1_000_000)
+    # Late in training the score changes by 1e-4 nats: a smaller validation set would select by chance.
+    validation = simulate(task, task.prior, 10_000, seed=cell.seed + 1_000_000, block_size=10_000)
     # The data map has kinks, so its inverse is best learned by ReLUs; the emulator's truth is linear, so a small smooth one does.
     encoder = ResidualMLP(task.dimension, 2, width=120, blocks=3)
     emulator = ResidualMLP(task.prior.dimension, 2, width=60, blocks=1, activation="silu")
-    model = fit(
-        simulations, task.prior, encoder=encoder, emulator=emulator, validation=validation, settings=settings_for(cell), progress=False
-    )
+    model = fit(simulations, task.prior, encoder=encoder, emulator=emulator, validation=validation, settings=settings_for(cell), progress=False)
     return task, model
 
 
@@ -191,18 +190,20 @@ def summarize(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
             continue
         pooled = np.concatenate([one["l1"] for one in runs])
         medians = [one["l1_median"] for one in runs]
-        rows.append({
-            "kappa": kappa,
-            "redundant": redundant,
-            "paper_l1": paper,
-            "l1_median": float(np.median(pooled)),
-            "l1_quartiles": np.quantile(pooled, [0.25, 0.75]).tolist(),
-            "l1_median_of_each_seed": medians,
-            "smallest_r2": min(min(one["r2_f"], one["r2_g"]) for one in runs),
-            "largest_cv_normalizer": max(one["cv_normalizer"] for one in runs),
-            "largest_redundant_sensitivity": max((one["redundant_sensitivity"] for one in runs), default=None) if redundant else None,
-            "smallest_sampling_p_value": min(one["sampling_p_value"] for one in runs),
-            "trapped": sum(median > 0.3 for median in medians),
-            "runs": len(runs),
-        })
+        rows.append(
+            {
+                "kappa": kappa,
+                "redundant": redundant,
+                "paper_l1": paper,
+                "l1_median": float(np.median(pooled)),
+                "l1_quartiles": np.quantile(pooled, [0.25, 0.75]).tolist(),
+                "l1_median_of_each_seed": medians,
+                "smallest_r2": min(min(one["r2_f"], one["r2_g"]) for one in runs),
+                "largest_cv_normalizer": max(one["cv_normalizer"] for one in runs),
+                "largest_redundant_sensitivity": max((one["redundant_sensitivity"] for one in runs), default=None) if redundant else None,
+                "smallest_sampling_p_value": min(one["sampling_p_value"] for one in runs),
+                "trapped": sum(median > 0.3 for median in medians),
+                "runs": len(runs),
+            }
+        )
     return rows

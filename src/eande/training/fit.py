@@ -28,8 +28,8 @@ from eande.simulation.simulations import Simulations
 from eande.simulation.views import View, fixed_view
 from eande.training.batches import Batch, Batches
 from eande.training.gradients import backward
-from eande.training.setup import build_model, describe_call, training_prior
 from eande.training.settings import FitSettings
+from eande.training.setup import build_model, describe_call, training_prior
 from eande.training.state import TrainingState
 
 Record = dict[str, float]
@@ -72,7 +72,7 @@ def fit(
     batches = Batches(
         train, views, batch_size=settings.batch_size, steps_per_epoch=settings.steps_per_epoch, two_views=settings.view_weight > 0, seed=settings.seed
     )
-    fabric = Fabric(accelerator=settings.device, devices=1, precision=settings.precision)  # type: ignore[arg-type]  # checked by Fabric
+    fabric = Fabric(accelerator=settings.device, devices=1, precision=settings.precision)
     trainer = _Trainer(fabric, settings, batches, held_out, callback)
 
     def begin(start: int) -> TrainingState:
@@ -196,7 +196,9 @@ class _Trainer:
         record: Record = {"epoch": state.epoch, "step": state.step}
         record |= {name: torch.stack([one[name] for one in losses]).double().mean().item() for name in losses[0]}
         if not math.isfinite(record["loss"]):
-            raise RuntimeError(f"training diverged: the loss became {record['loss']} in epoch {state.epoch}; lower learning_rate or raise temperature")
+            raise RuntimeError(
+                f"training diverged: the loss became {record['loss']} in epoch {state.epoch}; lower learning_rate or raise temperature"
+            )
         score = self.score(state.candidate)
         record |= {
             "learning_rate": state.optimizer.param_groups[0]["lr"],

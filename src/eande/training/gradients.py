@@ -42,7 +42,9 @@ def backward(fabric: Fabric, model: nn.Module, inputs: Sequence[tuple[Network, T
         fabric.backward(value)
         return value.detach()
     with torch.no_grad(), _frozen_statistics(model):
-        outputs = [torch.cat([_run(network, part, seed, i, k) for k, part in enumerate(x.split(micro_batch))]) for i, (network, x) in enumerate(inputs)]
+        outputs = [
+            torch.cat([_run(network, part, seed, i, k) for k, part in enumerate(x.split(micro_batch))]) for i, (network, x) in enumerate(inputs)
+        ]
     leaves = [output.float().requires_grad_(True) for output in outputs]
     value = loss(leaves)
     fabric.backward(value)

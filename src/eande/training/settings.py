@@ -87,7 +87,7 @@ class FitSettings:
         if self.gradient_clip is not None:
             check_positive("gradient_clip", self.gradient_clip)
         if self.temperature != "learn":
-            check_positive("temperature", self.temperature)  # type: ignore[arg-type]  # other strings are refused there
+            check_positive("temperature", self.temperature)
         check_choice("similarity", self.similarity, SIMILARITIES)
         check_choice("loss", self.loss, LOSSES)
         check_choice("normalization", self.normalization, NORMALIZATIONS)

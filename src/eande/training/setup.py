@@ -32,7 +32,8 @@ def training_prior(prior: Any, simulations: Simulations) -> Prior:
     if len(outside):
         first = int(outside[0])
         raise InputError(
-            f"phi: expected every row inside the prior's support, got {len(outside)} outside, the first at index {first}: {simulations.phi[first].tolist()}"
+            f"phi: expected every row inside the prior's support, got {len(outside)} outside, the first at index {first}: "
+            f"{simulations.phi[first].tolist()}"
         )
     return known
 
@@ -121,10 +122,8 @@ def _standardize_y(train: Simulations, views: View | None, *, per_channel: bool)
     shift: Tensor | None = None
     for rows in torch.arange(len(train)).split(_ROWS_AT_ONCE):
         y = fixed_view(views, train.y[rows]).double()
-        if y.ndim == 2:
-            axes = [0]
-        else:
-            axes = [0, *range(2, y.ndim)] if per_channel else list(range(y.ndim))
+        kept = y.ndim if y.ndim == 2 else 2 if per_channel else 0
+        axes = [axis for axis in range(y.ndim) if axis == 0 or axis >= kept]
         if shift is None:
             # Squares of a large common offset would cancel: count from the first rows' mean.
             shift = y.mean(axes, keepdim=True)

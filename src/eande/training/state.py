@@ -67,8 +67,8 @@ class TrainingState:
         with torch.no_grad():
             for mean, now in zip(self.average.parameters(), self.model.parameters(), strict=True):
                 mean.lerp_(now, 1 - decay)
-            for mean, now in zip(self.average.buffers(), self.model.buffers(), strict=True):
-                mean.copy_(now)
+            for kept, buffer in zip(self.average.buffers(), self.model.buffers(), strict=True):
+                kept.copy_(buffer)
 
     def keep_if_best(self, score: float) -> None:
         """Remember the candidate's weights if no earlier score was as high."""
@@ -130,6 +130,6 @@ def check_same_call(path: Path, expected: Mapping[str, Any], found: Mapping[str,
     for name in expected.keys() | found.keys():
         if expected.get(name) != found.get(name):
             raise InputError(
-                f"{path}: expected a checkpoint of this very fit, got one with another {name}: {found.get(name)!r} instead of {expected.get(name)!r}; "
-                "use another folder, or delete it to begin anew"
+                f"{path}: expected a checkpoint of this very fit, got one with another {name}: {found.get(name)!r} instead of "
+                f"{expected.get(name)!r}; use another folder, or delete it to begin anew"
             )

@@ -1,0 +1,38 @@
+# Everything a newcomer needs: each target sets up its own virtual environment with pinned packages first.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: demo test test-all lint format reproduce clean
+
+demo: $(READY)
+	$(BIN)/eande reproduce synthetic --size quick --seeds 1 --output out
+
+test: lint
+	$(BIN)/python -m pytest -n 2
+
+test-all: lint
+	$(BIN)/python -m pytest -n 2 -m "slow or not slow"
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(READY)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+reproduce: $(READY)
+	$(BIN)/eande reproduce synthetic
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "eande needs Python 3.11 or newer, got $$($(PYTHON) --version); set PYTHON="; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	touch $(READY)
+
+clean:
+	rm -rf $(VENV) out build .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,54 @@
+"""The shape of the project: layers, lazy loading, the home of each heavy library."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import eande
+
+SOURCE = Path(eande.__file__).parent
+
+
+def run(code):
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_importing_the_package_loads_nothing_heavy():
+    heavy = ["torch", "numpy", "scipy", "zarr", "dask", "lightning", "matplotlib", "sbi", "arviz", "rich", "typer"]
+    assert run(f"import sys, eande; print([name for name in {heavy} if name in sys.modules])").strip() == "[]"
+
+
+def test_the_core_loads_torch_and_safetensors_only():
+    heavy = ["scipy", "zarr", "dask", "lightning", "matplotlib", "sbi", "arviz", "rich", "typer"]
+    assert run(f"import sys, eande.core.model, eande.core.losses; print([name for name in {heavy} if name in sys.modules])").strip() == "[]"
+
+
+@pytest.mark.parametrize("name", eande.__all__)
+def test_every_public_name_has_a_home_and_a_docstring(name):
+    assert getattr(eande, name).__doc__
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="module 'eande' has no attribute 'posterior'"):
+        _ = eande.posterior
+    assert set(eande.__all__) <= set(dir(eande))
+
+
+def test_public_names_in_the_map_are_complete():
+    assert set(eande._HOMES) == set(eande.__all__)
+
+
+def test_no_code_can_be_executed_by_reading_files():
+    for path in SOURCE.rglob("*.py"):
+        text = path.read_text()
+        for word in ("import pickle", "torch.load(", "torch.save(", "eval(", "exec("):
+            assert word not in text.replace(".eval(", "."), f"{path} uses {word}"
+
+
+def test_files_and_functions_stay_readable():
+    for path in SOURCE.rglob("*.py"):
+        assert path.read_text().count("\n") <= 300, f"{path} is longer than 300 lines: one room or two?"

@@ -1,0 +1,132 @@
+"""What a user can get wrong gives one line that says what was expected and what was given."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.distributions import Independent, Normal
+
+import eande
+from eande.core.checks import InputError
+from eande.core.networks import ResidualMLP, ResNet, default_encoder
+
+PRIOR = eande.BoxPrior([-1, -1], [1, 1])
+PHI, Y = PRIOR.sample(40, seed=0), torch.randn(40, 3, generator=torch.Generator().manual_seed(0))
+
+
+def spoiled(values, index, value):
+    values = values.clone()
+    values[index] = value
+    return values
+
+
+def small(**options):
+    return eande.FitSettings(**{"epochs": 1, "embedding_dimension": 4, "width": 8, "blocks": 0, "normalizer_draws": 100, "device": "cpu"} | options)
+
+
+def fit(phi=PHI, y=Y, prior=PRIOR, **options):
+    settings = options.pop("settings", small())
+    return eande.fit(eande.Simulations.from_arrays(phi, y), prior, settings=settings, progress=False, **options)
+
+
+CASES = {
+    "phi of one axis": (lambda: fit(phi=PHI[:, 0]), r"phi: expected shape \(n, D\), got \(40,\)"),
+    "y of one axis": (lambda: fit(y=Y[:, 0]), r"y: expected shape \(n, …\).* got \(40,\)"),
+    "lengths": (lambda: fit(phi=PHI[:30]), "phi and y: expected the same length, got 30 and 40"),
+    "NaN in phi": (lambda: fit(phi=spoiled(PHI, (7, 1), torch.nan)), r"phi: expected finite numbers, got 1 NaN or inf, the first at index \(7, 1\)"),
+    "inf in y": (lambda: fit(y=spoiled(Y, slice(5, 8), torch.inf)), r"y: expected finite numbers, got 9 NaN or inf, the first at index \(5, 0\)"),
+    "phi outside": (
+        lambda: fit(phi=spoiled(PHI, (3, 0), 2.0)),
+        "phi: expected every row inside the prior's support, got 1 outside, the first at index 3",
+    ),
+    "empty": (lambda: fit(phi=PHI[:0], y=Y[:0]), "number of simulations: expected a number of at least 1, got 0"),
+    "words": (lambda: fit(phi="parameters"), "phi: expected numbers in an array or tensor, got str"),
+    "complex": (lambda: fit(y=Y + 1j), "y: expected real numbers, got torch.complex64"),
+    "one simulation": (lambda: fit(phi=PHI[:1], y=Y[:1]), "number of different parameters to split: expected a number of at least 2, got 1"),
+    "nothing to contrast": (lambda: fit(phi=PHI[:2], y=Y[:2]), r"expected at least 2 different parameters to train on .* got 1"),
+    "batch of one": (lambda: small(batch_size=1), "batch_size: expected a number of at least 2, got 1"),
+    "temperature 0": (lambda: small(temperature=0), "temperature: expected a finite number above 0, got 0"),
+    "temperature below 0": (lambda: small(temperature=-0.1), "temperature: expected a finite number above 0, got -0.1"),
+    "temperature word": (lambda: small(temperature="hot"), "temperature: expected a finite number above 0, got 'hot'"),
+    "learning rate": (lambda: small(learning_rate=float("nan")), "learning_rate: expected a finite number above 0, got nan"),
+    "similarity": (lambda: small(similarity="cos"), "similarity: expected one of 'cosine', 'dot', got 'cos'"),
+    "loss": (lambda: small(loss="infonce"), "loss: expected one of 'symmetric', 'phi_y', 'y_phi', got 'infonce'"),
+    "ema": (lambda: small(ema=1.0), r"ema: expected a decay in \[0, 1\) or None, got 1.0"),
+    "warmup": (lambda: small(warmup=1.5), r"warmup: expected a share of the steps in \[0, 1\), got 1.5"),
+    "epochs": (lambda: small(epochs=0), "epochs: expected a number of at least 1, got 0"),
+    "validation": (lambda: fit(validation=1.5), "validation: expected a fraction between 0 and 1, got 1.5"),
+    "other validation": (
+        lambda: fit(validation=eande.Simulations.from_arrays(PHI, Y[:, :2])),
+        r"validation: expected phi of dimension 2 and y of shape \(3,\), got 2 and \(2,\)",
+    ),
+    "encoder's output": (lambda: fit(encoder=nn.Linear(3, 5)), r"output of the encoder: expected shape \(2, 4\), got \(2, 5\)"),
+    "encoder's input": (
+        lambda: fit(encoder=nn.Linear(7, 4)),
+        r"encoder: expected a network that takes a batch of shape \(2, 3\), got an error from it",
+    ),
+    "encoder's type": (lambda: fit(encoder=nn.LSTM(3, 4)), "encoder: expected a tensor as output, got tuple"),
+    "emulator's output": (lambda: fit(emulator=nn.Linear(2, 5)), r"output of the emulator: expected shape \(2, 4\), got \(2, 5\)"),
+    "prior's dimension": (lambda: fit(prior=eande.BoxPrior([0], [1])), "phi: expected 1 parameters as in the prior, got 2"),
+    "no prior": (lambda: fit(prior="uniform"), "prior: expected an eande prior or a torch Distribution, got str"),
+    "views": (lambda: fit(views=lambda y, generator: y[:1]), "views: expected a tensor with first axis"),
+    "box upside down": (lambda: eande.BoxPrior([0, 1], [1, 0]), "high: expected every entry above low"),
+    "box with inf": (lambda: eande.BoxPrior([0, 1], [1, torch.inf]), "high: expected finite numbers"),
+    "box of other sizes": (lambda: eande.BoxPrior([0, 1], [1]), r"high: expected shape \(2,\), got \(1,\)"),
+    "names": (lambda: eande.BoxPrior([0, 1], [1, 2], names=["a"]), "names: expected 2 different names"),
+    "twice the same name": (lambda: eande.BoxPrior([0, 1], [1, 2], names=["a", "a"]), "names: expected 2 different names"),
+    "batched prior": (lambda: eande.DistributionPrior(Normal(torch.zeros(2), torch.ones(2))), r"expected a Distribution with event shape \(D,\)"),
+    "deep prior": (lambda: eande.DistributionPrior(Independent(Normal(torch.zeros(2, 2), torch.ones(2, 2)), 2)), r"got event shape \(2, 2\)"),
+    "simulate nothing": (lambda: eande.simulate(lambda phi, rng: phi, PRIOR, 0), "n: expected a number of at least 1, got 0"),
+    "simulator's shape": (lambda: eande.simulate(lambda phi, rng: phi[:1], PRIOR, 5), "simulator output: expected first axis 5"),
+    "simulator's NaN": (lambda: eande.simulate(lambda phi, rng: phi * np.nan, PRIOR, 5), "y: expected finite numbers, got 10 NaN or inf"),
+    "no default encoder": (lambda: default_encoder((1, 2, 3, 4), 8), r"y: expected data of shape \(d,\), .* pass encoder="),
+    "resnet": (lambda: ResNet(1, 2, dimensions=3), "expected dimensions 1 or 2 and depth 18 or 34, got 3 and 18"),
+    "periodic": (lambda: ResNet(1, 2, dimensions=1, periodic=(1,)), r"periodic: expected axes out of \(0,\), got \(1,\)"),
+    "normalization": (lambda: ResidualMLP(1, 2, normalization="instance"), "normalization: expected one of 'batch', 'layer', 'none', got 'instance'"),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_wrong_use_gives_one_line(case):
+    call, message = CASES[case]
+    with pytest.raises(InputError, match=message) as caught:
+        call()
+    assert "\n" not in str(caught.value).split(" (")[0]
+
+
+@pytest.fixture(scope="module")
+def model():
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", eande.EandeWarning)
+        return fit()
+
+
+@pytest.mark.parametrize(
+    ("y", "options", "message"),
+    [
+        (torch.zeros(4), {}, r"y: expected shape \(3,\), got \(4,\)"),
+        (torch.zeros(2, 3), {}, r"y: expected shape \(3,\), got \(2, 3\)"),
+        (torch.zeros(3), {"pooled": True}, r"y: expected shape \(m, 3\), got \(3,\)"),
+        (torch.zeros(0, 3), {"pooled": True}, "number of observations: expected a number of at least 1, got 0"),
+        ([0.0, float("nan"), 0.0], {}, "y: expected finite numbers, got 1 NaN or inf"),
+        (torch.zeros(3), {"draws": 1}, "draws: expected a number of at least 2, got 1"),
+        (torch.zeros(3), {"prior": eande.BoxPrior([0, 0], [3, 3])}, "expected at most 1% of its mass outside the training prior's support"),
+    ],
+)
+def test_wrong_observations(model, y, options, message):
+    with pytest.raises(InputError, match=message):
+        model.posterior(y, **options)
+
+
+def test_wrong_parameters_of_a_posterior(model):
+    posterior = model.posterior(torch.zeros(3))
+    with pytest.raises(InputError, match=r"phi: expected shape \(n, 2\), got \(3,\)"):
+        posterior.log_prob(torch.zeros(3))
+    with pytest.raises(InputError, match=r"phi: expected shape \(n, 2\), got \(1, 3\)"):
+        posterior.log_ratio(torch.zeros(1, 3))
+    with pytest.raises(InputError, match="n: expected a number of at least 1, got 0"):
+        posterior.sample(0)
+    with pytest.raises(InputError, match="level: expected a number between 0 and 1, got 90"):
+        posterior.summary(level=90)

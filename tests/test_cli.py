@@ -1,0 +1,28 @@
+"""The command line, at toy size."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from eande.cli import app
+
+
+@pytest.mark.filterwarnings("ignore::eande.core.checks.EandeWarning")
+def test_the_synthetic_study_runs_at_toy_size(tmp_path):
+    done = CliRunner().invoke(app, ["reproduce", "synthetic", "--size", "toy", "--seeds", "1", "--output", str(tmp_path)])
+    assert done.exit_code == 0, done.output
+    content = json.loads((tmp_path / "synthetic.json").read_text())
+    assert len(content["runs"]) == 4
+    assert {"date", "commit", "versions", "hardware"} <= content["provenance"].keys()
+    assert {cell["paper_l1"] for cell in content["cells"]} == {0.032, 0.041, 0.049, 0.055}
+    for name in ("synthetic-l1.png", "synthetic-posterior-kappa2.png", "synthetic-posterior-kappa8.png"):
+        assert (tmp_path / name).stat().st_size > 10_000
+
+
+def test_silly_arguments_get_a_clear_line():
+    for arguments in (["reproduce", "synthetic", "--size", "huge"], ["reproduce", "synthetic", "--seeds", "0"], ["reproduce", "nothing"]):
+        done = CliRunner().invoke(app, arguments)
+        assert done.exit_code == 2
+        assert "Traceback" not in done.output
+    assert "Reproduce a table or figure" in CliRunner().invoke(app, ["--help"]).output
