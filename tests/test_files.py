@@ -1,6 +1,7 @@
 """Models on disk: no pickle, no surprise, one line for every damage."""
 
 import json
+import zipfile
 
 import pytest
 import torch
@@ -57,7 +58,7 @@ def test_other_models_come_back(options, tmp_path):
 
 def test_the_file_holds_no_pickle(saved):
     raw = saved.read_bytes()
-    assert not raw.startswith((b"PK", b"\x80"))
+    assert not zipfile.is_zipfile(saved), "torch.save writes zip files of pickles"
     size = int.from_bytes(raw[:8], "little")
     assert json.loads(raw[8 : 8 + size])["__metadata__"]["eande"] == "model"
     assert b"ctorch" not in raw

@@ -290,10 +290,15 @@ MEMORY_SCRIPT = """
     torch.set_num_threads(1)
     batch, micro = int(sys.argv[1]), int(sys.argv[2]) or None
     # 64 layers of 16,384 units: the activations of 128 rows take 128 × 64 × 16,384 × 4 bytes = 537 MB.
-    layers = [nn.Unflatten(1, (1, -1))]
-    for _ in range(32):
-        layers += [nn.Conv1d(1, 1, 3, padding=1), nn.Tanh()]
-    encoder = nn.Sequential(*layers, nn.Flatten(1), nn.AdaptiveAvgPool1d(8))
+    class Scale(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.tensor(1.5))
+
+        def forward(self, x):
+            return self.weight * x
+
+    encoder = nn.Sequential(*(layer for _ in range(32) for layer in (Scale(), nn.Tanh())), nn.AdaptiveAvgPool1d(8))
     emulator, similarity = nn.Linear(2, 8), Cosine(0.1)
     fabric = Fabric(accelerator="cpu", devices=1)
     y, phi = torch.randn(batch, 16_384), torch.randn(batch, 2)

@@ -18,7 +18,7 @@ def test_the_example_runs(tmp_path, monkeypatch):
     assert phi.shape == (10_000, 2)
     assert 0 < info.acceptance_rate <= 1
     # The posterior must hold the parameters the observation was made with.
-    assert (phi.mean(0) - scope["truth"]).abs().max() < 0.3
+    assert (phi.mean(0).cpu() - scope["truth"]).abs().max() < 0.3
     assert (tmp_path / "model.eande").exists()
 
 
