@@ -69,6 +69,6 @@ def fitted(task, simulations):
         normalizer_draws=2_000, device="cpu",
     )  # fmt: skip
     return fit(
-        simulations, task.prior, encoder=ResidualMLP(2, 2, 64, 2), emulator=ResidualMLP(2, 2, 32, 1, activation="silu"),
+        simulations, task.prior, encoder=ResidualMLP(2, 2, width=64, blocks=2), emulator=ResidualMLP(2, 2, width=32, blocks=1, activation="silu"),
         validation=0.02, settings=settings, progress=False,
     )  # fmt: skip

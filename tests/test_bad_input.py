@@ -29,6 +29,15 @@ def fit(phi=PHI, y=Y, prior=PRIOR, **options):
     return eande.fit(eande.Simulations.from_arrays(phi, y), prior, settings=settings, progress=False, **options)
 
 
+class OnlyParameters(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.matrix = nn.Parameter(torch.eye(3, 4))
+
+    def forward(self, x):
+        return x @ self.matrix
+
+
 CASES = {
     "phi of one axis": (lambda: fit(phi=PHI[:, 0]), r"phi: expected shape \(n, D\), got \(40,\)"),
     "y of one axis": (lambda: fit(y=Y[:, 0]), r"y: expected shape \(n, …\).* got \(40,\)"),
@@ -39,12 +48,12 @@ CASES = {
         lambda: fit(phi=spoiled(PHI, (3, 0), 2.0)),
         "phi: expected every row inside the prior's support, got 1 outside, the first at index 3",
     ),
-    "empty": (lambda: fit(phi=PHI[:0], y=Y[:0]), "number of simulations: expected a number of at least 1, got 0"),
+    "empty": (lambda: fit(phi=PHI[:0], y=Y[:0]), "number of simulations: expected a whole number of at least 1, got 0"),
     "words": (lambda: fit(phi="parameters"), "phi: expected numbers in an array or tensor, got str"),
     "complex": (lambda: fit(y=Y + 1j), "y: expected real numbers, got torch.complex64"),
-    "one simulation": (lambda: fit(phi=PHI[:1], y=Y[:1]), "number of different parameters to split: expected a number of at least 2, got 1"),
+    "one simulation": (lambda: fit(phi=PHI[:1], y=Y[:1]), "number of different parameters to split: expected a whole number of at least 2, got 1"),
     "nothing to contrast": (lambda: fit(phi=PHI[:2], y=Y[:2]), r"expected at least 2 different parameters to train on .* got 1"),
-    "batch of one": (lambda: small(batch_size=1), "batch_size: expected a number of at least 2, got 1"),
+    "batch of one": (lambda: small(batch_size=1), "batch_size: expected a whole number of at least 2, got 1"),
     "temperature 0": (lambda: small(temperature=0), "temperature: expected a finite number above 0, got 0"),
     "temperature below 0": (lambda: small(temperature=-0.1), "temperature: expected a finite number above 0, got -0.1"),
     "temperature word": (lambda: small(temperature="hot"), "temperature: expected a finite number above 0, got 'hot'"),
@@ -53,7 +62,14 @@ CASES = {
     "loss": (lambda: small(loss="infonce"), "loss: expected one of 'symmetric', 'phi_y', 'y_phi', got 'infonce'"),
     "ema": (lambda: small(ema=1.0), r"ema: expected a decay in \[0, 1\) or None, got 1.0"),
     "warmup": (lambda: small(warmup=1.5), r"warmup: expected a share of the steps in \[0, 1\), got 1.5"),
-    "epochs": (lambda: small(epochs=0), "epochs: expected a number of at least 1, got 0"),
+    "epochs": (lambda: small(epochs=0), "epochs: expected a whole number of at least 1, got 0"),
+    "half an epoch": (lambda: small(epochs=1.5), "epochs: expected a whole number of at least 1, got 1.5"),
+    "precision": (lambda: small(precision="16-mixed"), "precision: expected one of '32-true', 'bf16-mixed', got '16-mixed'"),
+    "device": (lambda: small(device="gpu"), "device: expected one of 'auto', 'cpu', 'cuda', got 'gpu'"),
+    "restarts of one start": (
+        lambda: fit(encoder=OnlyParameters(), settings=small(restarts=2)),
+        "restarts: expected 1 for a OnlyParameters without reset_parameters",
+    ),
     "validation": (lambda: fit(validation=1.5), "validation: expected a fraction between 0 and 1, got 1.5"),
     "other validation": (
         lambda: fit(validation=eande.Simulations.from_arrays(PHI, Y[:, :2])),
@@ -76,9 +92,12 @@ CASES = {
     "twice the same name": (lambda: eande.BoxPrior([0, 1], [1, 2], names=["a", "a"]), "names: expected 2 different names"),
     "batched prior": (lambda: eande.DistributionPrior(Normal(torch.zeros(2), torch.ones(2))), r"expected a Distribution with event shape \(D,\)"),
     "deep prior": (lambda: eande.DistributionPrior(Independent(Normal(torch.zeros(2, 2), torch.ones(2, 2)), 2)), r"got event shape \(2, 2\)"),
-    "simulate nothing": (lambda: eande.simulate(lambda phi, rng: phi, PRIOR, 0), "n: expected a number of at least 1, got 0"),
+    "simulate nothing": (lambda: eande.simulate(lambda phi, rng: phi, PRIOR, 0), "n: expected a whole number of at least 1, got 0"),
     "simulator's shape": (lambda: eande.simulate(lambda phi, rng: phi[:1], PRIOR, 5), "simulator output: expected first axis 5"),
-    "simulator's NaN": (lambda: eande.simulate(lambda phi, rng: phi * np.nan, PRIOR, 5), "y: expected finite numbers, got 10 NaN or inf"),
+    "simulator's NaN": (
+        lambda: eande.simulate(lambda phi, rng: phi * np.nan, PRIOR, 5),
+        "simulator output in block 0: expected finite numbers, got 10 NaN or inf",
+    ),
     "no default encoder": (lambda: default_encoder((1, 2, 3, 4), 8), r"y: expected data of shape \(d,\), .* pass encoder="),
     "resnet": (lambda: ResNet(1, 2, dimensions=3), "expected dimensions 1 or 2 and depth 18 or 34, got 3 and 18"),
     "periodic": (lambda: ResNet(1, 2, dimensions=1, periodic=(1,)), r"periodic: expected axes out of \(0,\), got \(1,\)"),
@@ -109,9 +128,9 @@ def model():
         (torch.zeros(4), {}, r"y: expected shape \(3,\), got \(4,\)"),
         (torch.zeros(2, 3), {}, r"y: expected shape \(3,\), got \(2, 3\)"),
         (torch.zeros(3), {"pooled": True}, r"y: expected shape \(m, 3\), got \(3,\)"),
-        (torch.zeros(0, 3), {"pooled": True}, "number of observations: expected a number of at least 1, got 0"),
+        (torch.zeros(0, 3), {"pooled": True}, "number of observations: expected a whole number of at least 1, got 0"),
         ([0.0, float("nan"), 0.0], {}, "y: expected finite numbers, got 1 NaN or inf"),
-        (torch.zeros(3), {"draws": 1}, "draws: expected a number of at least 2, got 1"),
+        (torch.zeros(3), {"draws": 1}, "draws: expected a whole number of at least 2, got 1"),
         (torch.zeros(3), {"prior": eande.BoxPrior([0, 0], [3, 3])}, "expected at most 1% of its mass outside the training prior's support"),
     ],
 )
@@ -126,7 +145,7 @@ def test_wrong_parameters_of_a_posterior(model):
         posterior.log_prob(torch.zeros(3))
     with pytest.raises(InputError, match=r"phi: expected shape \(n, 2\), got \(1, 3\)"):
         posterior.log_ratio(torch.zeros(1, 3))
-    with pytest.raises(InputError, match="n: expected a number of at least 1, got 0"):
+    with pytest.raises(InputError, match="n: expected a whole number of at least 1, got 0"):
         posterior.sample(0)
     with pytest.raises(InputError, match="level: expected a number between 0 and 1, got 90"):
         posterior.summary(level=90)

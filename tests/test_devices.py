@@ -5,9 +5,9 @@ import copy
 import numpy as np
 import pytest
 import torch
-from conftest import quick_fit
 
 import eande
+from conftest import quick_fit
 
 DEVICES = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
 PRIOR = eande.BoxPrior([-1, -1], [1, 1])

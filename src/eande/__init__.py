@@ -47,8 +47,8 @@ _HOMES = {
 }
 
 __all__ = [
-    "BoxPrior", "BudgetExceeded", "DistributionPrior", "EandeWarning", "EmbedAndEmulate", "EmpiricalPrior", "FitSettings", "InputError", "Posterior",
-    "SampleInfo", "SamplerPrior", "Simulations", "each", "fit", "load", "simulate",
+    "BoxPrior", "DistributionPrior", "SamplerPrior", "EmpiricalPrior", "simulate", "each", "Simulations", "FitSettings", "fit", "EmbedAndEmulate",
+    "load", "Posterior", "SampleInfo", "BudgetExceeded", "InputError", "EandeWarning",
 ]  # fmt: skip
 
 

@@ -1,6 +1,8 @@
 """Checks of what a user can get wrong, each one line that says what was expected and what was given."""
 
+import math
 from collections.abc import Sequence
+from numbers import Integral, Real
 from typing import Any
 
 import torch
@@ -53,13 +55,19 @@ def show_shape(shape: Sequence[int | str]) -> str:
 
 def check_at_least(name: str, value: object, minimum: float) -> None:
     """Refuse a number under the minimum (NaN included)."""
-    if not isinstance(value, int | float) or not value >= minimum:
+    if not isinstance(value, Real) or not float(value) >= minimum:
         raise InputError(f"{name}: expected a number of at least {minimum}, got {value!r}")
+
+
+def check_count(name: str, value: object, minimum: int) -> None:
+    """Refuse what is no whole number of at least the minimum."""
+    if not isinstance(value, Integral) or int(value) < minimum:
+        raise InputError(f"{name}: expected a whole number of at least {minimum}, got {value!r}")
 
 
 def check_positive(name: str, value: object) -> None:
     """Refuse a number that is not above zero and finite."""
-    if not isinstance(value, int | float) or not 0 < value < float("inf"):
+    if not isinstance(value, Real) or not 0 < float(value) < math.inf:
         raise InputError(f"{name}: expected a finite number above 0, got {value!r}")
 
 

@@ -25,6 +25,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from eande.core.checks import InputError
 from eande.core.negatives import MemoryBank
 
 Score = Callable[[Tensor, Tensor], Tensor]
@@ -47,7 +48,9 @@ def info_nce(scores: Tensor, excluded: Tensor | None = None) -> Tensor:
     return functional.cross_entropy(scores, torch.arange(len(scores), device=scores.device))
 
 
-def inter_domain_info_nce(f: Tensor, g: Tensor, score: Score, groups: Tensor | None = None, bank: MemoryBank | None = None) -> tuple[Tensor, Tensor]:
+def inter_domain_info_nce(
+    f: Tensor, g: Tensor, score: Score, *, groups: Tensor | None = None, bank: MemoryBank | None = None
+) -> tuple[Tensor, Tensor]:
     """Return L_ΦY (each datum picks its parameters) and L_YΦ (each parameter picks its datum).
 
     Args:
@@ -57,6 +60,8 @@ def inter_domain_info_nce(f: Tensor, g: Tensor, score: Score, groups: Tensor | N
         groups: id of the parameters of each pair (M,): pairs of one group are no negatives of each other.
         bank: past embeddings as further negatives.
     """
+    if bank is not None and groups is None:
+        raise InputError("groups: expected the group ids of the batch with a memory bank, got None: its own simulations could not be masked")
     by_datum = score(f, g)
     by_parameter = by_datum.T
     if bank is not None:
@@ -66,13 +71,13 @@ def inter_domain_info_nce(f: Tensor, g: Tensor, score: Score, groups: Tensor | N
     return info_nce(by_datum, excluded), info_nce(by_parameter, excluded)
 
 
-def symmetric_info_nce(f: Tensor, g: Tensor, score: Score, groups: Tensor | None = None, bank: MemoryBank | None = None) -> Tensor:
+def symmetric_info_nce(f: Tensor, g: Tensor, score: Score, *, groups: Tensor | None = None, bank: MemoryBank | None = None) -> Tensor:
     """Return L_sym = L_ΦY + L_YΦ; arguments as for :func:`inter_domain_info_nce`."""
-    phi_y, y_phi = inter_domain_info_nce(f, g, score, groups, bank)
+    phi_y, y_phi = inter_domain_info_nce(f, g, score, groups=groups, bank=bank)
     return phi_y + y_phi
 
 
-def view_info_nce(f: Tensor, f_view: Tensor, score: Score, groups: Tensor | None = None) -> Tensor:
+def view_info_nce(f: Tensor, f_view: Tensor, score: Score, *, groups: Tensor | None = None) -> Tensor:
     """Return L_YY: each datum picks the other view of its own simulation."""
     return info_nce(score(f, f_view), _same_group(groups, None))
 

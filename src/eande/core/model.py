@@ -10,26 +10,31 @@ Reference:
     Jiang, Lu and Willett, *Embed and Emulate: Contrastive representations for simulation-based inference*.
 """
 
+import copy
+import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
 
-from eande.core.checks import EandeWarning, InputError, as_float_tensor, check_at_least, check_finite, check_shape, show_shape
+from eande.core.checks import EandeWarning, InputError, as_float_tensor, check_count, check_finite, check_shape, show_shape
 from eande.core.files import read_tensors, write_tensors
 from eande.core.networks import Standardizer, describe_network, make_network
 from eande.core.posterior import Posterior
-from eande.core.prior import EmpiricalPrior, Prior, as_prior, prior_from_description
+from eande.core.prior import DistributionPrior, EmpiricalPrior, Prior, as_prior, prior_from_description
 from eande.core.scores import PriorBank, estimate_normalizer
-from eande.core.similarity import Cosine, Similarity, make_similarity
+from eande.core.seeds import derive_seed
+from eande.core.similarity import Similarity, describe_similarity, make_similarity
 
 FORMAT = 1
 # A changed prior may put this much of its mass where no simulation was ever made.
 _OUTSIDE_AT_MOST = 0.01
 _BANKS_KEPT = 4
+# Data pass through the encoder this many numbers at a time during inference: 16 MB.
+_NUMBERS_AT_ONCE = 2**22
 
 
 class _KeptBank(NamedTuple):
@@ -56,7 +61,8 @@ class EmbedAndEmulate(nn.Module):
 
     Attributes:
         history: one record per validated epoch of training.
-        chunk_size: rows per pass of a network during inference; memory stays that of so many rows.
+        emulator_rows: parameters per pass of the emulator during inference; memory stays that of so many rows.
+        encoder_rows: data per pass of the encoder during inference.
     """
 
     def __init__(
@@ -78,7 +84,8 @@ class EmbedAndEmulate(nn.Module):
         self.y_standardizer = y_standardizer or Standardizer(torch.zeros(()), torch.ones(()))
         self.phi_standardizer = phi_standardizer or Standardizer(torch.zeros(()), torch.ones(()))
         self.history: list[dict[str, float]] = []
-        self.chunk_size = 16_384
+        self.emulator_rows = 16_384
+        self.encoder_rows = max(1, min(_NUMBERS_AT_ONCE // math.prod(self.y_shape), 16_384))
         self._banks: list[_KeptBank] = []
         self.eval()
         self._check_outputs("encoder", encoder, self.y_shape)
@@ -104,21 +111,27 @@ class EmbedAndEmulate(nn.Module):
         """Embed data (m, *y_shape): f(y), shape (m, n)."""
         y = as_float_tensor("y", y, device=self.device)
         check_shape("y", y, ("n", *self.y_shape))
-        return self.similarity.place(self.encoder(self.y_standardizer(y)))
+        return self.similarity.place(self.encoder(self.y_standardizer(y)).float())
 
     def emulate(self, phi: Any) -> Tensor:
         """Emulate parameters (m, D): g(φ), shape (m, n)."""
         phi = as_float_tensor("phi", phi, device=self.device)
         check_shape("phi", phi, ("n", self.prior.dimension))
-        return self.similarity.place(self.emulator(self.phi_standardizer(phi)))
+        return self.similarity.place(self.emulator(self.phi_standardizer(phi)).float())
 
     def forward(self, y: Tensor, phi: Tensor) -> tuple[Tensor, Tensor]:
         """Return f(y) and g(φ)."""
         return self.embed(y), self.emulate(phi)
 
-    def in_chunks(self, network: Callable[[Tensor], Tensor], values: Tensor) -> Tensor:
-        """Run ``embed`` or ``emulate`` over many rows, ``chunk_size`` at a time."""
-        return torch.cat([network(part) for part in values.split(self.chunk_size)])
+    def embed_all(self, y: Tensor) -> Tensor:
+        """Embed many data, ``encoder_rows`` at a time, without a graph."""
+        with torch.no_grad():
+            return torch.cat([self.embed(part) for part in y.split(self.encoder_rows)])
+
+    def emulate_all(self, phi: Tensor) -> Tensor:
+        """Emulate many parameters, ``emulator_rows`` at a time, without a graph."""
+        with torch.no_grad():
+            return torch.cat([self.emulate(part) for part in phi.split(self.emulator_rows)])
 
     def posterior(self, y: Any, *, prior: Any = None, pooled: bool = False, draws: int = 10_000) -> Posterior:
         """Return the posterior of one observation: the encoder runs once, here.
@@ -147,13 +160,12 @@ class EmbedAndEmulate(nn.Module):
 
     def _embed_observations(self, observed: Tensor) -> Tensor:
         check_shape("y", observed, ("m", *self.y_shape))
-        check_at_least("number of observations", len(observed), 1)
+        check_count("number of observations", len(observed), 1)
         check_finite("y", observed)
-        with torch.no_grad():
-            return self.in_chunks(self.embed, observed)
+        return self.embed_all(observed)
 
     def _posteriors(self, embedded: Tensor, prior: Any, draws: int) -> list[Posterior]:
-        check_at_least("draws", draws, 2)
+        check_count("draws", draws, 2)
         used = self.prior if prior is None else as_prior(prior)
         if used.dimension != self.prior.dimension:
             raise InputError(f"prior: expected one of dimension {self.prior.dimension}, got dimension {used.dimension}")
@@ -165,7 +177,7 @@ class EmbedAndEmulate(nn.Module):
                 "nothing was simulated there"
             )
         if outside > 0:
-            warnings.warn(f"{outside:.2%} of the prior lies outside the training prior's support and is left out", EandeWarning, stacklevel=4)
+            warnings.warn(f"{outside:.2%} of the prior lies outside the training prior's support and is left out", EandeWarning, stacklevel=3)
         with torch.no_grad():
             normalizer = estimate_normalizer(self.similarity, embedded, bank)
         rows = zip(embedded, normalizer.log_value.tolist(), normalizer.error.tolist(), normalizer.effective_draws.tolist(), strict=True)
@@ -178,15 +190,25 @@ class EmbedAndEmulate(nn.Module):
 
     def prior_bank(self, prior: Prior, draws: int) -> PriorBank:
         """Return draws of the prior with their emulated points, kept until the emulator or its device changes."""
+        if isinstance(prior, EmpiricalPrior):
+            # Once each: repeating draws adds nothing, and would pass for more of them.
+            draws = min(draws, len(prior.draws))
         state = tuple((p.data_ptr(), p._version) for p in (*self.emulator.parameters(), *self.emulator.buffers(), *self.phi_standardizer.buffers()))
+        self._banks = [kept for kept in self._banks if kept.state == state]
         for kept in self._banks:
-            if kept.prior is prior and kept.draws == draws and kept.state == state:
+            if _same_prior(kept.prior, prior) and kept.draws == draws:
                 return kept.bank
-        phi = prior.sample(draws, seed=0).to(self.device)
-        with torch.no_grad():
-            bank = PriorBank(phi, self.in_chunks(self.emulate, phi), self.prior.contains(phi))
+        phi = prior.sample(draws, seed=derive_seed(0, "bank")).to(self.device)
+        bank = PriorBank(phi, self.emulate_all(phi), self.prior.contains(phi))
         self._banks = [*self._banks[1 - _BANKS_KEPT :], _KeptBank(prior, draws, state, bank)]
         return bank
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """Copy the networks; the prior is shared, for it never changes and may hold what cannot be copied."""
+        memo[id(self.prior)] = self.prior
+        copied = self.__class__.__new__(self.__class__)
+        copied.__dict__ = copy.deepcopy(self.__dict__ | {"_banks": []}, memo)
+        return copied
 
     def save(self, path: str | Path) -> None:
         """Write the model to one file of tensors and JSON; loading it cannot execute code."""
@@ -196,7 +218,7 @@ class EmbedAndEmulate(nn.Module):
             "embedding_dimension": self.embedding_dimension,
             "encoder": describe_network(self.encoder),
             "emulator": describe_network(self.emulator),
-            "similarity": "cosine" if isinstance(self.similarity, Cosine) else "dot",
+            "similarity": describe_similarity(self.similarity),
             "prior": self.prior.describe(),
             "history": self.history,
         }
@@ -204,6 +226,12 @@ class EmbedAndEmulate(nn.Module):
         if isinstance(self.prior, EmpiricalPrior):
             tensors["prior.draws"] = self.prior.draws
         write_tensors(path, "model", document, tensors)
+
+
+def _same_prior(first: Prior, second: Prior) -> bool:
+    """Return whether two priors are one object, or wrap one and the same Distribution."""
+    wrapped = isinstance(first, DistributionPrior) and isinstance(second, DistributionPrior) and first.distribution is second.distribution
+    return first is second or wrapped
 
 
 def load(path: str | Path, *, encoder: nn.Module | None = None, emulator: nn.Module | None = None, prior: Any = None) -> EmbedAndEmulate:
@@ -251,7 +279,7 @@ def load_weights(model: nn.Module, weights: dict[str, Tensor], path: str | Path)
 
 def _stored_or_given(name: str, path: str | Path, stored: dict[str, Any] | None, given: nn.Module | None) -> nn.Module:
     if given is not None:
-        return given
+        return copy.deepcopy(given)
     if stored is None:
         raise InputError(f"{path}: expected {name}=, the module it was trained with, got None: a network of your own cannot be stored in a file")
     return make_network(stored)

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from eande.core.checks import check_at_least
+from eande.core.checks import check_count
 
 
 class MemoryBank(nn.Module):
@@ -29,7 +29,7 @@ class MemoryBank(nn.Module):
 
     def __init__(self, size: int, dimension: int) -> None:
         super().__init__()
-        check_at_least("memory bank size", size, 1)
+        check_count("memory bank size", size, 1)
         self.size = size
         self.register_buffer("f", torch.zeros(0, dimension))
         self.register_buffer("g", torch.zeros(0, dimension))

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from eande.core.checks import InputError, check_at_least, check_choice, show_shape
+from eande.core.checks import InputError, check_choice, check_count, show_shape
 
 NORMALIZATIONS = ("batch", "layer", "none")
 _ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {"relu": nn.ReLU, "silu": nn.SiLU, "tanh": nn.Tanh}
@@ -40,11 +40,13 @@ class ResidualMLP(nn.Module):
         torch.Size([5, 8])
     """
 
-    def __init__(self, inputs: int, outputs: int, width: int = 256, blocks: int = 3, normalization: str = "none", activation: str = "relu") -> None:
+    def __init__(
+        self, inputs: int, outputs: int, *, width: int = 256, blocks: int = 3, normalization: str = "none", activation: str = "relu"
+    ) -> None:
         super().__init__()
         for name, size in {"inputs": inputs, "outputs": outputs, "width": width}.items():
-            check_at_least(name, size, 1)
-        check_at_least("blocks", blocks, 0)
+            check_count(name, size, 1)
+        check_count("blocks", blocks, 0)
         check_choice("normalization", normalization, NORMALIZATIONS)
         check_choice("activation", activation, tuple(_ACTIVATIONS))
         self.settings: dict[str, Any] = {
@@ -56,7 +58,8 @@ class ResidualMLP(nn.Module):
         self.last = nn.Linear(width, outputs)
         self.skip = nn.Linear(inputs, outputs, bias=False)
         nn.init.zeros_(self.last.weight)
-        nn.init.zeros_(self.last.bias)
+        # Not zero: the centre of the data must have a direction too.
+        nn.init.normal_(self.last.bias, std=1e-2)
         nn.init.orthogonal_(self.skip.weight)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -106,6 +109,7 @@ class ResNet(nn.Module):
         self,
         channels: int,
         outputs: int,
+        *,
         dimensions: int = 2,
         depth: int = 18,
         width: int = 64,

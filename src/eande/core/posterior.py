@@ -14,18 +14,17 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from eande.core.checks import InputError, as_float_tensor, check_at_least, check_shape
+from eande.core.checks import InputError, as_float_tensor, check_count, check_shape
 from eande.core.prior import Prior
 from eande.core.rejection import SampleInfo, acceptance_rejection
 from eande.core.scores import PriorBank
-from eande.core.search import climb
+from eande.core.search import CLIMBERS, climb
 from eande.core.summary import Summary, summarize
 
 if TYPE_CHECKING:
     from eande.core.model import EmbedAndEmulate
 
 Sampler = Callable[..., tuple[Tensor, Any]]
-_CLIMBERS = 32
 
 
 class Posterior:
@@ -57,7 +56,7 @@ class Posterior:
         phi = as_float_tensor("phi", phi, device=self.model.device)
         check_shape("phi", phi, ("n", self.prior.dimension))
         with torch.set_grad_enabled(torch.is_grad_enabled() and phi.requires_grad):
-            return torch.cat([self._score_chunk(part) for part in phi.split(self.model.chunk_size)])
+            return torch.cat([self._score_chunk(part) for part in phi.split(self.model.emulator_rows)])
 
     def _score_chunk(self, phi: Tensor) -> Tensor:
         scores = self.model.similarity.score(self.embedded.unsqueeze(0), self.model.emulate(phi))[0]
@@ -87,12 +86,12 @@ class Posterior:
             sampler: ``sampler(posterior, n, seed=seed, **options) -> (phi, info)``; acceptance–rejection by default.
             options: for the sampler; see :func:`eande.core.rejection.acceptance_rejection`.
         """
-        check_at_least("n", n, 1)
+        check_count("n", n, 1)
         return sampler(self, n, seed=seed, **options)
 
     def map(self) -> Tensor:
         """Return the parameters of the highest density (relative to the prior where that has none), shape (D,)."""
-        starts = self.best_draws(_CLIMBERS)
+        starts = self.best_draws(CLIMBERS)
         if not self.prior.has_density:
             return starts[0]
         ends = climb(self.log_prob, starts, self.bank.phi.std(0))

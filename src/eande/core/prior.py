@@ -118,17 +118,20 @@ class DistributionPrior(Prior):
             )
         super().__init__(event[0], names)
         self.distribution = distribution
+        with global_seed(0):
+            self._home = distribution.sample().device
+        self._inside = self.sample(1, seed=0)
 
     def sample(self, n: int, *, seed: int) -> Tensor:
         """Draw ``n`` parameters through the Distribution's own sampler."""
-        with global_seed(seed, "prior"):
+        with global_seed(seed, "prior", device=self._home):
             return self.distribution.sample(torch.Size([n])).to("cpu", torch.float32)
 
     def log_prob(self, phi: Tensor) -> Tensor:
         """Return the log density, minus infinity outside the support."""
         inside = self.contains(phi)
         # Validation inside torch raises for values outside the support: ask for those inside only.
-        safe = torch.where(inside.unsqueeze(-1), phi, self.sample(1, seed=0).to(phi.device))
+        safe = torch.where(inside.unsqueeze(-1), phi, self._inside.to(phi.device))
         return torch.where(inside, self._raw_log_prob(safe), -torch.inf)
 
     def contains(self, phi: Tensor) -> Tensor:
@@ -139,13 +142,11 @@ class DistributionPrior(Prior):
             support = None
         if support is None:
             return torch.isfinite(self._raw_log_prob(phi))
-        inside: Tensor = support.check(phi.cpu())
+        inside: Tensor = support.check(phi.to(self._home))
         return inside.to(phi.device)
 
     def _raw_log_prob(self, phi: Tensor) -> Tensor:
-        # The Distribution's own parameters may lie on another device than phi.
-        home = self.distribution.sample().device
-        value: Tensor = self.distribution.log_prob(phi.to(home))
+        value: Tensor = self.distribution.log_prob(phi.to(self._home))
         return value.to(phi.device, phi.dtype)
 
     def describe(self) -> dict[str, Any]:
@@ -188,7 +189,9 @@ class SamplerPrior(Prior):
 
     def contains(self, phi: Tensor) -> Tensor:
         """Return what the given function says, True without one."""
-        return torch.ones(len(phi), dtype=torch.bool, device=phi.device) if self._contains is None else self._contains(phi)
+        if self._contains is None:
+            return torch.ones(len(phi), dtype=torch.bool, device=phi.device)
+        return torch.as_tensor(self._contains(phi.detach().cpu()), device=phi.device)
 
     def describe(self) -> dict[str, Any]:
         """Return the names: a function cannot be stored and is asked for again at loading."""
@@ -212,10 +215,11 @@ class EmpiricalPrior(Prior):
         super().__init__(self.draws.shape[1], names)
 
     def sample(self, n: int, *, seed: int) -> Tensor:
-        """Draw ``n`` parameters: whole passes over the draws, then a random part of one, so that no draw is favoured by chance."""
+        """Draw ``n`` parameters in random order, every draw equally often up to one: none is favoured by chance or by its place."""
+        stream = generator(seed, "prior")
         passes, rest = divmod(n, len(self.draws))
-        order = torch.randperm(len(self.draws), generator=generator(seed, "prior"))
-        return torch.cat([self.draws.repeat(passes, 1), self.draws[order[:rest]]])
+        rows = torch.cat([torch.arange(len(self.draws)).repeat(passes), torch.randperm(len(self.draws), generator=stream)[:rest]])
+        return self.draws[rows[torch.randperm(n, generator=stream)]]
 
     def log_prob(self, phi: Tensor) -> Tensor:
         """Say that there is no density."""
@@ -281,4 +285,4 @@ def _make_distribution(description: dict[str, Any]) -> Distribution:
 
 
 def _no_density() -> InputError:
-    return InputError("log_prob: expected a prior with a density, got one known by draws only; log_ratio gives the posterior relative to it")
+    return InputError("log_prob: expected a law with a density, got one known by draws only; log_ratio gives a posterior relative to its prior")

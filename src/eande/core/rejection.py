@@ -1,8 +1,8 @@
 """Acceptance–rejection sampling (Algorithm 3 of the paper), with a bound that corrects itself.
 
-A candidate φ ~ π is accepted if u ≤ e^{w(φ) − B} with w = s(f, g(φ)) + log p(φ) − log π(φ); π is the prior unless the
-user gives another proposal, and then w is the score alone. Written the other way round, φ is accepted if its margin
-w − log u is at least B. Margins are kept: when a candidate exceeds the bound, the bound rises to it and every earlier
+A candidate φ ~ π is accepted if u ≤ e^{w(φ) − B} with w = s(f, g(φ)) + log p(φ) − log π(φ). The proposal π is the prior
+unless the user gives another; for the prior, w is the score alone. Written the other way round, φ is accepted if its
+margin w − log u is at least B. Margins are kept: when a candidate exceeds the bound, the bound rises to it and every earlier
 acceptance is tested again, with its own u, against the new bound. The result is what the final bound would have given
 from the start, so a poor first guess costs candidates and no bias.
 
@@ -22,14 +22,14 @@ from torch import Tensor
 
 from eande.core.checks import InputError
 from eande.core.prior import as_prior
-from eande.core.search import climb
+from eande.core.search import CLIMBERS, climb
 from eande.core.seeds import derive_seed, generator
 
 if TYPE_CHECKING:
     from eande.core.posterior import Posterior
 
 _SMALLEST_BATCH, _LARGEST_BATCH = 1_000, 65_536
-_CLIMBERS = 32
+_PROPOSAL_MISSES_AT_MOST = 0.01
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,8 @@ class SampleInfo:
     Args:
         acceptance_rate: accepted under the final bound, over candidates.
         log_bound: the final bound of log r (of log r + log p − log π with a proposal).
-        exceedances: how many candidates raised the bound; each later acceptance obeys the raised one.
-        evaluations: candidates evaluated, those for the bound included.
+        exceedances: how many candidates exceeded the bound in force when they came; the samples obey the raised one.
+        evaluations: candidates evaluated; the local search for the first bound, a few thousand more, is not counted.
     """
 
     acceptance_rate: float
@@ -78,7 +78,7 @@ def acceptance_rejection(
     """
     source = posterior.prior if proposal is None else as_prior(proposal)
     weight = _log_weight(posterior, proposal)
-    height, evaluations = _first_bound(posterior, weight, bound, proposal)
+    height, evaluations = _first_bound(posterior, weight, bound, proposal), 0
     phi = torch.empty(0, posterior.prior.dimension, device=posterior.model.device)
     margin = torch.empty(0, dtype=torch.float64, device=phi.device)
     candidates, exceedances, batch = 0, 0, 0
@@ -113,25 +113,36 @@ def _log_weight(posterior: Posterior, proposal: Any) -> Callable[[Tensor], Tenso
     if proposal is None:
         return posterior.score
     density, prior = as_prior(proposal), posterior.prior
-    return lambda phi: posterior.score(phi) + prior.log_prob(phi) - density.log_prob(phi)
+    missed = ~torch.isfinite(density.log_prob(posterior.bank.phi))
+    share = posterior.bank_scores().double().softmax(0)[missed].sum().item()
+    if share > _PROPOSAL_MISSES_AT_MOST:
+        raise InputError(f"proposal: expected one that covers the posterior, got one without density on {share:.0%} of it")
+
+    def weight(phi: Tensor) -> Tensor:
+        log_proposal = density.log_prob(phi)
+        log_weight = posterior.score(phi) + prior.log_prob(phi) - log_proposal
+        return log_weight.masked_fill(~torch.isfinite(log_proposal), -torch.inf)
+
+    return weight
 
 
-def _first_bound(posterior: Posterior, weight: Callable[[Tensor], Tensor], bound: str | float, proposal: Any) -> tuple[float, int]:
-    """Return the bound of the log weight to start with, and how many evaluations it took."""
+def _first_bound(posterior: Posterior, weight: Callable[[Tensor], Tensor], bound: str | float, proposal: Any) -> float:
+    """Return the bound of the log weight to start with."""
     if bound == "exact":
         if proposal is not None:
             raise InputError("bound: expected a number or 'estimated' with a proposal, got 'exact': the rigorous bound is for the prior as proposal")
         exact = posterior.model.similarity.bound(posterior.embedded.unsqueeze(0))
         if exact is None:
             raise InputError(f"bound: expected 'estimated' for the {type(posterior.model.similarity).__name__} similarity, got 'exact': it has none")
-        return exact.item() * (1 + 1e-6) + 1e-6, 0  # rounding in float32 must not pierce a rigorous bound
+        return exact.item() * (1 + 1e-6) + 1e-6  # rounding in float32 must not pierce a rigorous bound
     if isinstance(bound, str) and bound != "estimated":
         raise InputError(f"bound: expected 'estimated', 'exact' or a number, got {bound!r}")
     if not isinstance(bound, str):
-        return bound + posterior.log_normalizer, 0
-    starts = posterior.best_draws(_CLIMBERS)
-    if not posterior.prior.has_density:
-        return weight(starts).max().item(), len(starts)
-    # Where the prior has no density a gradient step would leave the surface it lives on; elsewhere refine.
-    ends = climb(weight, starts, posterior.bank.phi.std(0))
-    return weight(ends).max().item(), 120 * len(starts)
+        if not math.isfinite(bound):
+            raise InputError(f"bound: expected a finite number, got {bound}")
+        return bound + posterior.log_normalizer
+    starts = posterior.best_draws(CLIMBERS)
+    if posterior.prior.has_density:
+        # Only there: without a density a gradient step would leave the surface the prior lives on.
+        starts = climb(weight, starts, posterior.bank.phi.std(0))
+    return weight(starts).max().item()

@@ -107,7 +107,7 @@ def held_out_score(similarity: Similarity, embedded: Tensor, emulated: Tensor, b
         log_ratio=log_ratio.mean().item(),
         error=(log_ratio.std() / len(log_ratio) ** 0.5).item() if len(log_ratio) > 1 else math.inf,
         density_sum=log_ratio.exp().sum().item(),
-        density_median=log_ratio.median().exp().item(),
+        density_median=log_ratio.quantile(0.5).exp().item(),
         cv_normalizer=coefficient_of_variation(normalizer.log_value),
         effective_draws=normalizer.effective_draws.min().item(),
     )

@@ -5,6 +5,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+# How many starting points are enough for a handful of modes.
+CLIMBERS = 32
+
 
 def climb(objective: Callable[[Tensor], Tensor], starts: Tensor, scale: Tensor, *, steps: int = 60) -> Tensor:
     """Move every starting point uphill by normalised gradient steps that grow when they succeed and shrink when they do not.

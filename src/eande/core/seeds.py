@@ -28,8 +28,12 @@ def generator(seed: int, *path: int | str) -> torch.Generator:
 
 
 @contextmanager
-def global_seed(seed: int, *path: int | str) -> Iterator[None]:
-    """Seed torch's global generators inside the block, for code that takes no generator, and restore them after it."""
-    with torch.random.fork_rng():
-        torch.manual_seed(derive_seed(seed, *path))
+def global_seed(seed: int, *path: int | str, device: torch.device | None = None) -> Iterator[None]:
+    """Seed torch's global generator (and that of a CUDA device) inside the block, for code that takes no generator, and restore it after."""
+    cuda = [device] if device is not None and device.type == "cuda" else []
+    with torch.random.fork_rng(devices=cuda):
+        torch.default_generator.manual_seed(derive_seed(seed, *path))
+        for one in cuda:
+            with torch.cuda.device(one):
+                torch.cuda.manual_seed(derive_seed(seed, *path))
         yield

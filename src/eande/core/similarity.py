@@ -122,6 +122,14 @@ class Dot(Similarity):
         return
 
 
+def describe_similarity(similarity: Similarity) -> str:
+    """Return the name of one of our similarities; a user's own cannot be stored in a file."""
+    names: dict[type[Similarity], str] = {Cosine: "cosine", Dot: "dot"}
+    if type(similarity) not in names:
+        raise InputError(f"similarity: expected Cosine or Dot to store in a file, got {type(similarity).__name__}")
+    return names[type(similarity)]
+
+
 def make_similarity(kind: str, temperature: float | str, dimension: int) -> Similarity:
     """Make the similarity of that name; ``temperature="learn"`` starts at 0.1."""
     check_choice("similarity", kind, SIMILARITIES)

@@ -13,7 +13,7 @@ import torch
 from rich.progress import track
 from torch import Tensor
 
-from eande.core.checks import InputError, as_float_tensor, check_at_least
+from eande.core.checks import InputError, as_float_tensor, check_count, check_finite
 from eande.core.prior import Prior, as_prior
 from eande.core.seeds import derive_seed
 from eande.simulation.simulations import Simulations
@@ -32,8 +32,8 @@ def simulate(simulator: Simulator, prior: Any, n: int, *, seed: int = 0, block_s
         block_size: simulations per call of the simulator.
         progress: whether to show a progress bar.
     """
-    check_at_least("n", n, 1)
-    check_at_least("block_size", block_size, 1)
+    check_count("n", n, 1)
+    check_count("block_size", block_size, 1)
     known = as_prior(prior)
     sizes = [min(block_size, n - start) for start in range(0, n, block_size)]
     blocks = track(list(enumerate(sizes)), description="simulating", disable=not progress)
@@ -44,9 +44,11 @@ def simulate(simulator: Simulator, prior: Any, n: int, *, seed: int = 0, block_s
 def _simulate_block(simulator: Simulator, prior: Prior, size: int, block: int, seed: int) -> tuple[Tensor, Tensor]:
     phi = prior.sample(size, seed=derive_seed(seed, "phi", block))
     rng = np.random.default_rng(derive_seed(seed, "simulator", block))
-    y = as_float_tensor("simulator output", simulator(phi.numpy(), rng))
+    # Copies both ways: a simulator may change its argument in place, or hand out one buffer again and again.
+    y = as_float_tensor("simulator output", simulator(phi.numpy().copy(), rng)).cpu().clone()
     if y.ndim < 2 or len(y) != size:
         raise InputError(f"simulator output: expected first axis {size} and at least one axis per datum, got shape {tuple(y.shape)}")
+    check_finite(f"simulator output in block {block}", y)
     return phi, y
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,10 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from eande.core.checks import InputError, as_float_tensor, check_at_least, check_finite, check_shape
+from eande.core.checks import InputError, as_float_tensor, check_count, check_finite, check_shape
 from eande.core.seeds import generator
 
-_ROWS_AT_ONCE = 1_024
+_ROWS_IN_FINGERPRINT = 1_024
 
 
 class Simulations:
@@ -34,14 +35,20 @@ class Simulations:
 
     @classmethod
     def from_arrays(cls, phi: Any, y: Any, *, groups: Any = None) -> Simulations:
-        """Take parameters (n, D) and data (n, …) you already have; rows with equal ``groups`` are simulations of one φ."""
-        phi, y = as_float_tensor("phi", phi), as_float_tensor("y", y)
+        """Take parameters (n, D) and data (n, …) you already have; float32 data are not copied.
+
+        Args:
+            phi: parameters.
+            y: data.
+            groups: rows with equal entries are simulations of one φ.
+        """
+        phi, y = as_float_tensor("phi", phi).cpu().clone(), as_float_tensor("y", y)
         check_shape("phi", phi, ("n", "D"))
         if y.ndim < 2:
             raise InputError(f"y: expected shape (n, …) with at least one axis per datum, got {tuple(y.shape)}")
         if len(phi) != len(y):
             raise InputError(f"phi and y: expected the same length, got {len(phi)} and {len(y)}")
-        check_at_least("number of simulations", len(phi), 1)
+        check_count("number of simulations", len(phi), 1)
         check_finite("phi", phi)
         check_finite("y", y)
         return cls(phi, y, _as_groups(groups, phi))
@@ -64,19 +71,24 @@ class Simulations:
         if not 0 < fraction < 1:
             raise InputError(f"validation: expected a fraction between 0 and 1, got {fraction}")
         ids = self.groups.unique()
-        check_at_least("number of different parameters to split", len(ids), 2)
+        check_count("number of different parameters to split", len(ids), 2)
         count = min(max(1, round(fraction * len(ids))), len(ids) - 1)
         chosen = ids[torch.randperm(len(ids), generator=generator(seed, "split"))[:count]]
         small = torch.isin(self.groups, chosen)
         return self[(~small).nonzero()[:, 0]], self[small.nonzero()[:, 0]]
 
     def fingerprint(self) -> str:
-        """Return a short text that changes with the data: sizes, and sums over all φ and a spread of rows of y."""
-        rows = torch.linspace(0, len(self) - 1, min(len(self), _ROWS_AT_ONCE)).long()
-        position = torch.arange(1, len(self) + 1, dtype=torch.float64)
-        phi = (position @ self.phi.double().sum(1)).item()
-        y = (torch.arange(1, len(rows) + 1, dtype=torch.float64) @ self.y[rows].double().flatten(1).sum(1)).item()
-        return f"{len(self)} x {self.y_shape} phi {phi!r} y {y!r}"
+        """Return a text that changes with the simulations: a digest of all φ and groups, and of a spread of rows of y."""
+        rows = torch.linspace(0, len(self) - 1, min(len(self), _ROWS_IN_FINGERPRINT)).long()
+        return f"{len(self)} of shape {self.y_shape}, {digest(self.phi, self.groups, self.y[rows])}"
+
+
+def digest(*tensors: Tensor) -> str:
+    """Return a short digest of the bytes of tensors."""
+    total = hashlib.sha256()
+    for tensor in tensors:
+        total.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return total.hexdigest()[:16]
 
 
 def _as_groups(groups: Any, phi: Tensor) -> Tensor:

@@ -20,7 +20,7 @@ import torch
 from scipy import special
 from torch import Tensor
 
-from eande.core.checks import check_at_least, check_positive
+from eande.core.checks import check_count, check_positive
 from eande.core.prior import SamplerPrior
 from eande.core.seeds import derive_seed, generator
 
@@ -48,7 +48,7 @@ class VonMisesFisher:
 
     def __init__(self, kappa: float, *, dimension: int = 2, redundant: bool = False, seed: int = 0) -> None:
         check_positive("kappa", kappa)
-        check_at_least("dimension", dimension, 2)
+        check_count("dimension", dimension, 2)
         self.kappa, self.dimension, self.redundant = float(kappa), dimension, redundant
         self.matrix = _parameter_matrix(dimension)
         self._weights = _well_conditioned(np.random.default_rng(derive_seed(seed, "mlp")), dimension)
@@ -100,7 +100,7 @@ class VonMisesFisher:
     def sample_posterior(self, y: Tensor, n: int, *, seed: int) -> Tensor:
         """Draw from the exact posterior of one datum (d,): von Mises–Fisher around f(y), mapped back by A⁻¹."""
         rng = np.random.default_rng(derive_seed(seed, "exact posterior"))
-        centre = self.true_encoder(y.double().unsqueeze(0)).numpy().repeat(n, 0)
+        centre = self.true_encoder(y.cpu().double().unsqueeze(0)).numpy().repeat(n, 0)
         phi = sample_von_mises_fisher(centre, self.kappa, rng) @ np.linalg.inv(self.matrix).T
         if self.redundant:
             phi = np.concatenate([rng.random((n, 1)), phi], axis=1)

@@ -43,7 +43,8 @@ class Batches:
         _, inverse, self._counts = simulations.groups.unique(return_inverse=True, return_counts=True)
         self._rows = inverse.argsort(stable=True)
         self._offsets = self._counts.cumsum(0) - self._counts
-        self._batches_per_pass = -(-len(self._counts) // batch_size)
+        # A batch of one pair would have no negative.
+        self._batches_per_pass = max(1, min(-(-len(self._counts) // batch_size), len(self._counts) // 2))
         self.steps_per_epoch = steps_per_epoch or self._batches_per_pass
         self._pass: tuple[int, tuple[Tensor, ...]] = (-1, ())
 

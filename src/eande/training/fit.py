@@ -5,11 +5,9 @@ Every random choice depends on (seed, epoch, step), and a checkpoint holds the w
 run killed at any moment and started again ends in the same weights.
 """
 
-import copy
 import math
-import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -30,9 +28,12 @@ from eande.training.batches import Batch, Batches
 from eande.training.gradients import backward
 from eande.training.settings import FitSettings
 from eande.training.setup import build_model, describe_call, training_prior
-from eande.training.state import TrainingState
+from eande.training.state import CheckpointStore, TrainingState
 
 Record = dict[str, float]
+# A held-out score counts where at least so many prior draws carry each normaliser.
+ENOUGH_DRAWS = 100
+_MOST_DRAWS = 1_000_000
 
 
 def fit(
@@ -72,18 +73,20 @@ def fit(
     batches = Batches(
         train, views, batch_size=settings.batch_size, steps_per_epoch=settings.steps_per_epoch, two_views=settings.view_weight > 0, seed=settings.seed
     )
-    fabric = Fabric(accelerator=settings.device, devices=1, precision=settings.precision)
+    device = settings.device if settings.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
+    fabric = Fabric(accelerator=device, devices=1, precision=settings.precision)
     trainer = _Trainer(fabric, settings, batches, held_out, callback)
 
     def begin(start: int) -> TrainingState:
         model = build_model(train, views, prior, settings, encoder=encoder, emulator=emulator, warm_start=warm_start, start=start)
         return TrainingState.begin(model.to(fabric.device), settings)
 
-    given = {"encoder": encoder, "emulator": emulator, "views": views, "validation": validation, "warm_start": warm_start}
-    store = _CheckpointStore(checkpoint, describe_call(simulations, prior, settings, given), settings.checkpoint_seconds)
+    given = {"encoder": encoder, "emulator": emulator, "validation": validation, "warm_start": warm_start}
+    fingerprint = {} if checkpoint is None else describe_call(simulations, prior, settings, views, given)
+    store = CheckpointStore(checkpoint, fingerprint, settings)
     bar: Any = Progress(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()) if progress else nullcontext()
-    with torch.random.fork_rng(), bar as shown:
-        return _finish(_train_all(trainer, begin, store, shown))
+    with torch.random.fork_rng(devices=[fabric.device] if device == "cuda" else []), bar as shown:
+        return _finish(trainer, _train_all(trainer, begin, store, shown))
 
 
 def _split(simulations: Simulations, validation: float | Simulations, seed: int) -> tuple[Simulations, Simulations]:
@@ -102,7 +105,7 @@ def _split(simulations: Simulations, validation: float | Simulations, seed: int)
     return train, held_out
 
 
-def _train_all(trainer: "_Trainer", begin: Callable[[int], TrainingState], store: "_CheckpointStore", bar: Progress | None) -> TrainingState:
+def _train_all(trainer: "_Trainer", begin: Callable[[int], TrainingState], store: CheckpointStore, bar: Progress | None) -> TrainingState:
     """Run the short starts, then let the best of them go on to the end."""
     settings, best = trainer.settings, 0
     if settings.restarts > 1 and not store.has("main"):
@@ -128,35 +131,32 @@ class _Trainer:
         self, fabric: Fabric, settings: FitSettings, batches: Batches, held_out: Simulations, callback: Callable[[Record], None] | None
     ) -> None:
         self.fabric, self.settings, self.batches, self.callback = fabric, settings, batches, callback
-        self.held_out_phi, self.held_out_y = held_out.phi, held_out.y
-        self.views = batches.views
+        self.held_out, self.views = held_out, batches.views
 
-    def run(self, state: TrainingState, until: int, store: "_CheckpointStore", name: str, bar: Progress | None, label: str) -> None:
+    def run(self, state: TrainingState, until: int, store: CheckpointStore, name: str, bar: Progress | None, label: str) -> None:
         """Train from where the state (or its checkpoint) stands until that epoch, or until patience ends."""
         store.restore(state, name)
-        model, optimizer = self.fabric.setup(state.model, state.optimizer)
-        model.mark_forward_method("embed")
-        model.mark_forward_method("emulate")
+        state.model.encoder_rows = min(state.model.encoder_rows, self.settings.micro_batch or self.settings.batch_size)
+        module, optimizer = self.fabric.setup(state.model, state.optimizer)
         task = bar.add_task(label, total=until, completed=state.epoch) if bar is not None else None
         losses: list[dict[str, Tensor]] = []
         while state.epoch < until and not self._out_of_patience(state):
             state.model.train()
             for batch in self.batches.epoch(state.epoch):
-                losses.append(self._step(state, model, optimizer, batch))
+                losses.append(self._step(state, module, optimizer, batch))
             state.model.eval()
             state.epoch += 1
             if state.epoch % self.settings.validate_every == 0 or state.epoch == until:
                 self._validate(state, losses)
                 losses = []
-            # Losses since the last validation are not stored, so that a checkpoint stands between two of them.
-            if not losses:
+                # Only here: losses since the last validation are not stored.
                 store.save(state, name, final=state.epoch == until or self._out_of_patience(state))
             if bar is not None and task is not None:
                 bar.update(task, completed=state.epoch, description=f"{label}, held-out {state.best_score:.3f} nats")
         if bar is not None and task is not None:
             bar.update(task, completed=until)
 
-    def _step(self, state: TrainingState, model: Any, optimizer: Any, batch: Batch) -> dict[str, Tensor]:
+    def _step(self, state: TrainingState, module: Any, optimizer: Any, batch: Batch) -> dict[str, Tensor]:
         """Take one step of the optimiser."""
         settings = self.settings
         # Within a batch every group occurs once: only the bank needs the ids.
@@ -166,30 +166,31 @@ class _Trainer:
         def loss(embeddings: Sequence[Tensor]) -> Tensor:
             f, g, *view = embeddings
             score, bank = state.model.similarity.score, state.bank
-            parts["loss_phi_y"], parts["loss_y_phi"] = inter_domain_info_nce(f, g, score, groups, bank)
+            parts["loss_phi_y"], parts["loss_y_phi"] = inter_domain_info_nce(f, g, score, groups=groups, bank=bank)
             wanted = {"symmetric": ("loss_phi_y", "loss_y_phi"), "phi_y": ("loss_phi_y",), "y_phi": ("loss_y_phi",)}[settings.loss]
             total = torch.stack([parts[name] for name in wanted]).sum()
             for other in view:
                 parts["loss_views"] = view_info_nce(f, other, score)
                 total = total + settings.view_weight * parts["loss_views"]
-            if bank is not None and groups is not None:
-                bank.push(f, g, groups)
+            parts["loss"] = total
             return total
 
         for group in optimizer.param_groups:
             group["lr"] = settings.learning_rate * learning_rate_factor(state.step, self.batches.steps_per_epoch * settings.epochs, settings.warmup)
         optimizer.zero_grad()
-        inputs = [(model.embed, batch.y), (model.emulate, batch.phi)]
+        inputs = [(state.model.embed, batch.y), (state.model.emulate, batch.phi)]
         if batch.y_view is not None:
-            inputs.append((model.embed, batch.y_view))
+            inputs.append((state.model.embed, batch.y_view))
         seed = derive_seed(settings.seed, "step", state.step)
-        total = backward(self.fabric, state.model, inputs, loss, micro_batch=settings.micro_batch, seed=seed)
+        f, g, *_ = backward(self.fabric, state.model, inputs=inputs, loss=loss, micro_batch=settings.micro_batch, seed=seed)
         if settings.gradient_clip is not None:
-            self.fabric.clip_gradients(model, optimizer, max_norm=settings.gradient_clip, error_if_nonfinite=False)
+            self.fabric.clip_gradients(module, optimizer, max_norm=settings.gradient_clip, error_if_nonfinite=False)
         optimizer.step()
         state.step += 1
         state.update_average(settings.ema or 0.0)
-        return {"loss": total, **{name: value.detach() for name, value in parts.items()}}
+        if state.bank is not None and groups is not None:
+            state.bank.push(f, g, groups)
+        return {name: value.detach() for name, value in parts.items()}
 
     def _validate(self, state: TrainingState, losses: list[dict[str, Tensor]]) -> None:
         """Score the candidate on held-out pairs, keep it if it is the best, and write the record."""
@@ -215,16 +216,21 @@ class _Trainer:
         if self.callback is not None:
             self.callback(dict(record))
 
-    def score(self, model: EmbedAndEmulate) -> HeldOutScore:
-        """Score a model on the held-out pairs, one fixed view each."""
+    def score(self, model: EmbedAndEmulate, *, widest: int = 10) -> HeldOutScore:
+        """Score a model on the held-out pairs, one fixed view each; draws are multiplied, at most by that much, while they are too few."""
         with torch.no_grad():
-            seen = fixed_view(self.views, self.held_out_y[:])
-            bank = model.prior_bank(model.prior, self.settings.normalizer_draws)
-            embedded, emulated = model.in_chunks(model.embed, seen), model.in_chunks(model.emulate, self.held_out_phi)
-            return held_out_score(model.similarity, embedded, emulated, bank)
+            seen = fixed_view(self.views, self.held_out.y[:])
+            embedded, emulated = model.embed_all(seen), model.emulate_all(self.held_out.phi)
+            for factor in (1, 10, 100):
+                draws = min(factor * self.settings.normalizer_draws, max(_MOST_DRAWS, self.settings.normalizer_draws))
+                score = held_out_score(model.similarity, embedded, emulated, model.prior_bank(model.prior, draws))
+                if score.effective_draws >= ENOUGH_DRAWS or factor >= widest:
+                    break
+            return score
 
     def _out_of_patience(self, state: TrainingState) -> bool:
-        return self.settings.patience is not None and state.epoch - state.best_epoch >= self.settings.patience
+        validated = bool(state.history) and state.history[-1]["epoch"] == state.epoch
+        return validated and self.settings.patience is not None and state.epoch - state.best_epoch >= self.settings.patience
 
 
 def learning_rate_factor(step: int, steps: int, warmup: float) -> float:
@@ -235,51 +241,28 @@ def learning_rate_factor(step: int, steps: int, warmup: float) -> float:
     return 0.5 * (1 + math.cos(math.pi * (step - warm) / max(1.0, steps - warm)))
 
 
-class _CheckpointStore:
-    """The checkpoint folder: one file per start and one for the run that goes on; nothing happens without a folder."""
-
-    def __init__(self, folder: str | Path | None, fingerprint: Mapping[str, Any], seconds: float) -> None:
-        self.folder = None if folder is None else Path(folder)
-        self.fingerprint, self.seconds, self._last = fingerprint, seconds, time.monotonic()
-
-    def _path(self, name: str) -> Path:
-        assert self.folder is not None
-        return self.folder / f"{name}.safetensors"
-
-    def has(self, name: str) -> bool:
-        return self.folder is not None and self._path(name).exists()
-
-    def restore(self, state: TrainingState, name: str) -> None:
-        if self.has(name):
-            state.restore(self._path(name), self.fingerprint)
-
-    def save(self, state: TrainingState, name: str, *, final: bool) -> None:
-        if self.folder is not None and (final or time.monotonic() - self._last >= self.seconds):
-            state.save(self._path(name), self.fingerprint)
-            self._last = time.monotonic()
-
-    def forget_starts(self) -> None:
-        if self.folder is not None:
-            for path in self.folder.glob("start-*.safetensors"):
-                path.unlink()
-
-
-def _finish(state: TrainingState) -> EmbedAndEmulate:
+def _finish(trainer: _Trainer, state: TrainingState) -> EmbedAndEmulate:
     """Return the best model seen; the prior itself counts, with its score of 0."""
-    model = copy.deepcopy(state.model)
+    if not state.best_weights:
+        raise RuntimeError("training failed: no validation gave a finite held-out score; does the encoder return NaN outside training?")
+    model = state.model
     model.load_state_dict(state.best_weights)
     model.history = state.history
-    if state.best_score <= 0:
+    best = next(record for record in state.history if record["epoch"] == state.best_epoch)
+    reached, draws = state.best_score, best["effective_draws"]
+    if draws < ENOUGH_DRAWS:
+        # Too few draws flatter a sharp model: look once more, with many.
+        score = trainer.score(model, widest=100)
+        reached, draws = score.log_ratio, score.effective_draws
+    if reached <= 0:
         model.similarity.exponent.zero_()
         warnings.warn(
-            f"the data told nothing about the parameters: the best held-out log ratio was {state.best_score:.3g} nats, the prior's own is 0; "
+            f"the data told nothing about the parameters: the best held-out log ratio was {reached:.3g} nats, the prior's own is 0; "
             "the model returns the prior", EandeWarning, stacklevel=3,
         )  # fmt: skip
-    else:
-        best = next(record for record in state.history if record["epoch"] == state.best_epoch)
-        if best["effective_draws"] < 100:
-            warnings.warn(
-                f"the held-out score rests on {best['effective_draws']:.0f} effective prior draws for some data and may flatter the model; "
-                "raise normalizer_draws", EandeWarning, stacklevel=3,
-            )  # fmt: skip
+    elif draws < ENOUGH_DRAWS:
+        warnings.warn(
+            f"the held-out score ({reached:.3g} nats) rests on {draws:.0f} effective prior draws for some data and may flatter the model; "
+            "raise normalizer_draws", EandeWarning, stacklevel=3,
+        )  # fmt: skip
     return model.requires_grad_(False).eval()

@@ -25,40 +25,45 @@ Network = Callable[[Tensor], Tensor]
 Loss = Callable[[Sequence[Tensor]], Tensor]
 
 
-def backward(fabric: Fabric, model: nn.Module, inputs: Sequence[tuple[Network, Tensor]], loss: Loss, *, micro_batch: int | None, seed: int) -> Tensor:
-    """Accumulate the gradient of ``loss([network(x) for network, x in inputs])`` and return the loss.
+def backward(
+    fabric: Fabric, model: nn.Module, *, inputs: Sequence[tuple[Network, Tensor]], loss: Loss, micro_batch: int | None, seed: int
+) -> list[Tensor]:
+    """Accumulate the gradient of ``loss([network(x) for network, x in inputs])`` and return the networks' outputs.
 
     Args:
-        fabric: does the backward passes.
+        fabric: sets the precision of the networks and does the backward passes.
         model: holds the networks; its batch statistics are protected.
         inputs: networks with their whole-batch inputs.
         loss: function of their outputs.
-        micro_batch: rows per pass; None takes all at once.
+        micro_batch: rows per pass, at most; None takes all at once.
         seed: of this step, for layers that draw random numbers.
     """
+    networks, batches = [network for network, _ in inputs], [x for _, x in inputs]
     if micro_batch is None:
-        torch.manual_seed(seed)
-        value = loss([network(x) for network, x in inputs])
-        fabric.backward(value)
-        return value.detach()
+        outputs = [_run(fabric, network, x, derive_seed(seed, i)) for i, (network, x) in enumerate(inputs)]
+        fabric.backward(loss(outputs))
+        return [output.detach() for output in outputs]
+    # Equal parts, so that none is a single row, which has no batch statistics.
+    parts = [x.tensor_split(-(-len(x) // micro_batch)) for x in batches]
+    leaves = []
     with torch.no_grad(), _frozen_statistics(model):
-        outputs = [
-            torch.cat([_run(network, part, seed, i, k) for k, part in enumerate(x.split(micro_batch))]) for i, (network, x) in enumerate(inputs)
-        ]
-    leaves = [output.float().requires_grad_(True) for output in outputs]
-    value = loss(leaves)
-    fabric.backward(value)
-    for i, ((network, x), leaf) in enumerate(zip(inputs, leaves, strict=True)):
+        for i, (network, pieces) in enumerate(zip(networks, parts, strict=True)):
+            leaves.append(torch.cat([_run(fabric, network, piece, derive_seed(seed, i, k)) for k, piece in enumerate(pieces)]))
+    for leaf in leaves:
+        leaf.requires_grad_(True)
+    fabric.backward(loss(leaves))
+    for i, (network, pieces, leaf) in enumerate(zip(networks, parts, leaves, strict=True)):
         if leaf.grad is None:
             continue
-        for k, (part, gradient) in enumerate(zip(x.split(micro_batch), leaf.grad.split(micro_batch), strict=True)):
-            fabric.backward(_run(network, part, seed, i, k), gradient=gradient)
-    return value.detach()
+        for k, (piece, gradient) in enumerate(zip(pieces, leaf.grad.tensor_split(len(pieces)), strict=True)):
+            fabric.backward(_run(fabric, network, piece, derive_seed(seed, i, k)), gradient=gradient)
+    return [leaf.detach() for leaf in leaves]
 
 
-def _run(network: Network, x: Tensor, seed: int, network_index: int, part: int) -> Tensor:
-    torch.manual_seed(derive_seed(seed, network_index, part))
-    return network(x)
+def _run(fabric: Fabric, network: Network, x: Tensor, seed: int) -> Tensor:
+    torch.manual_seed(seed)
+    with fabric.autocast():
+        return network(x)
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from eande.core.checks import InputError, check_at_least, check_choice, check_positive
+from eande.core.checks import InputError, check_at_least, check_choice, check_count, check_positive
 from eande.core.networks import NORMALIZATIONS
 from eande.core.similarity import SIMILARITIES
 
@@ -33,13 +33,13 @@ class FitSettings:
         blocks: their number of residual blocks.
         normalization: their normalisation: ``"none"``, ``"layer"`` or ``"batch"`` (the paper's).
         ema: decay of the moving average of the weights that is validated and returned; None for the weights themselves.
-        restarts: number of short starts; the best by validation goes on.
+        restarts: number of short starts; the best by validation goes on. Networks you give are made anew for all starts but the first.
         restart_epochs: length of a short start; a twentieth of ``epochs`` by default.
-        patience: stop after this many epochs without a better held-out score; None never stops early.
+        patience: stop at the first validation this many epochs after the best held-out score; None never stops early.
         validate_every: epochs between validations.
-        normalizer_draws: prior draws for the normaliser in validation.
-        precision: Lightning Fabric's, for instance ``"32-true"`` or ``"bf16-mixed"``.
-        device: ``"auto"``, ``"cpu"``, ``"cuda"``, …
+        normalizer_draws: prior draws for the normaliser in validation; ten times as many where they are too few for a sharp model.
+        precision: ``"32-true"``, or ``"bf16-mixed"`` to run the networks' products in bfloat16.
+        device: ``"cpu"``, ``"cuda"``, or ``"auto"`` for a GPU where there is one.
         checkpoint_seconds: least time between two checkpoints.
         seed: same seed and number of threads, same model on a CPU.
     """
@@ -74,15 +74,17 @@ class FitSettings:
 
     def __post_init__(self) -> None:
         """Refuse settings that cannot work."""
-        for name in ("epochs", "embedding_dimension", "width", "restarts", "validate_every"):
-            check_at_least(name, getattr(self, name), 1)
+        for name in ("epochs", "width", "restarts", "validate_every"):
+            check_count(name, getattr(self, name), 1)
         for name in ("batch_size", "normalizer_draws", "embedding_dimension"):
-            check_at_least(name, getattr(self, name), 2)
-        for name in ("view_weight", "memory_bank", "blocks", "weight_decay", "checkpoint_seconds"):
+            check_count(name, getattr(self, name), 2)
+        for name in ("memory_bank", "blocks", "seed"):
+            check_count(name, getattr(self, name), 0)
+        for name in ("view_weight", "weight_decay", "checkpoint_seconds"):
             check_at_least(name, getattr(self, name), 0)
         for name in ("steps_per_epoch", "micro_batch", "restart_epochs", "patience"):
             if getattr(self, name) is not None:
-                check_at_least(name, getattr(self, name), 1)
+                check_count(name, getattr(self, name), 1)
         check_positive("learning_rate", self.learning_rate)
         if self.gradient_clip is not None:
             check_positive("gradient_clip", self.gradient_clip)
@@ -91,6 +93,8 @@ class FitSettings:
         check_choice("similarity", self.similarity, SIMILARITIES)
         check_choice("loss", self.loss, LOSSES)
         check_choice("normalization", self.normalization, NORMALIZATIONS)
+        check_choice("precision", self.precision, ("32-true", "bf16-mixed"))
+        check_choice("device", self.device, ("auto", "cpu", "cuda"))
         if not 0 <= self.warmup < 1:
             raise InputError(f"warmup: expected a share of the steps in [0, 1), got {self.warmup}")
         if self.ema is not None and not 0 <= self.ema < 1:

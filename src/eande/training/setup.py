@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -13,8 +14,8 @@ from eande.core.model import EmbedAndEmulate
 from eande.core.networks import ResidualMLP, Standardizer, default_encoder, describe_network, make_network
 from eande.core.prior import EmpiricalPrior, Prior, as_prior
 from eande.core.seeds import global_seed
-from eande.core.similarity import make_similarity
-from eande.simulation.simulations import Simulations
+from eande.core.similarity import Cosine, make_similarity
+from eande.simulation.simulations import Simulations, digest
 from eande.simulation.views import View, fixed_view
 from eande.training.settings import FitSettings
 
@@ -24,7 +25,9 @@ _ROWS_AT_ONCE = 4_096
 def training_prior(prior: Any, simulations: Simulations) -> Prior:
     """Return the prior, checked against the parameters of the simulations; these serve as draws where it is None."""
     if prior is None:
-        return EmpiricalPrior(simulations.phi)
+        # One row per group, as training takes them: replicates do not make their parameters likelier.
+        rows = np.unique(simulations.groups.numpy(), return_index=True)[1]
+        return EmpiricalPrior(simulations.phi[torch.as_tensor(rows)])
     known = as_prior(prior)
     if known.dimension != simulations.phi.shape[1]:
         raise InputError(f"phi: expected {known.dimension} parameters as in the prior, got {simulations.phi.shape[1]}")
@@ -60,7 +63,9 @@ def build_model(
             encoder = _fresh(encoder, start)
         if emulator is None:
             # A smooth emulator: its derivatives are what tells parameters apart.
-            emulator = ResidualMLP(prior.dimension, n, settings.width, settings.blocks, settings.normalization, activation="silu")
+            emulator = ResidualMLP(
+                prior.dimension, n, width=settings.width, blocks=settings.blocks, normalization=settings.normalization, activation="silu"
+            )
         else:
             emulator = _fresh(emulator, start)
     return EmbedAndEmulate(
@@ -85,9 +90,13 @@ def _continued(
             f"warm_start: expected data of shape {model.y_shape}, {model.prior.dimension} parameters and embedding dimension "
             f"{model.embedding_dimension}, got {tuple(shape)}, {prior.dimension} and {settings.embedding_dimension}"
         )
+    learned = model.similarity
     model = copy.deepcopy(model).cpu()
     model.prior, model.history = prior, []
-    model.similarity = make_similarity(settings.similarity, settings.temperature, settings.embedding_dimension)
+    if settings.temperature == "learn" and isinstance(learned, Cosine):
+        model.similarity = Cosine(learned.temperature, learn=True)
+    else:
+        model.similarity = make_similarity(settings.similarity, settings.temperature, settings.embedding_dimension)
     model.encoder.requires_grad_(True)
     model.emulator.requires_grad_(True)
     return model
@@ -95,16 +104,18 @@ def _continued(
 
 def _fresh(network: nn.Module, start: int) -> nn.Module:
     """Return a copy of a given network, with new random weights for every start after the first."""
+    copied = copy.deepcopy(network).cpu()
     if start == 0:
-        return copy.deepcopy(network)
+        return copied
     description = describe_network(network)
     if description is not None:
         return make_network(description)
-    copied = copy.deepcopy(network)
     for module in copied.modules():
         reset = getattr(module, "reset_parameters", None)
         if callable(reset):
             reset()
+    if all(torch.equal(old.cpu(), new) for old, new in zip(network.parameters(), copied.parameters(), strict=True)):
+        raise InputError(f"restarts: expected 1 for a {type(network).__name__} without reset_parameters, got more: every start would be the same")
     return copied
 
 
@@ -132,20 +143,21 @@ def _standardize_y(train: Simulations, views: View | None, *, per_channel: bool)
         count += y.numel() // shift.numel()
     assert shift is not None
     mean, variance = total / count, squares / count - (total / count) ** 2
-    return Standardizer((shift + mean)[0], variance.clamp(min=0).sqrt()[0])
+    return Standardizer((shift + mean)[0].cpu(), variance.clamp(min=0).sqrt()[0].cpu())
 
 
-def describe_call(simulations: Simulations, prior: Prior, settings: FitSettings, given: Mapping[str, Any]) -> dict[str, Any]:
+def describe_call(simulations: Simulations, prior: Prior, settings: FitSettings, views: View | None, given: Mapping[str, Any]) -> dict[str, Any]:
     """Describe a call of ``fit`` as JSON-ready values, so that a checkpoint is only ever continued by the same call."""
     described = {f"settings.{name}": value for name, value in asdict(settings).items() if name != "checkpoint_seconds"}
-    described |= {"simulations": simulations.fingerprint(), "prior": prior.describe()}
+    described = {name: value.item() if isinstance(value, np.generic) else value for name, value in described.items()}
+    described |= {
+        "simulations": simulations.fingerprint(),
+        "prior": digest(prior.sample(64, seed=0)),
+        "views": digest(fixed_view(views, simulations.y[:4])),
+    }
     for name, value in given.items():
         if isinstance(value, nn.Module):
-            described[name] = {key: float(tensor.double().sum()) for key, tensor in value.state_dict().items()}
-        elif isinstance(value, Simulations):
-            described[name] = value.fingerprint()
-        elif callable(value):
-            described[name] = getattr(value, "__qualname__", type(value).__qualname__)
+            described[name] = digest(*(tensor for _, tensor in sorted(value.state_dict().items())))
         else:
-            described[name] = value
+            described[name] = value.fingerprint() if isinstance(value, Simulations) else value
     return described

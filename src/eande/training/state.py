@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -127,9 +128,55 @@ def make_optimizer(model: EmbedAndEmulate, settings: FitSettings) -> torch.optim
 
 def check_same_call(path: Path, expected: Mapping[str, Any], found: Mapping[str, Any]) -> None:
     """Refuse a checkpoint of another call of ``fit`` and name the first difference."""
-    for name in expected.keys() | found.keys():
+    for name in sorted(expected.keys() | found.keys()):
         if expected.get(name) != found.get(name):
             raise InputError(
                 f"{path}: expected a checkpoint of this very fit, got one with another {name}: {found.get(name)!r} instead of "
                 f"{expected.get(name)!r}; use another folder, or delete it to begin anew"
             )
+
+
+class CheckpointStore:
+    """The checkpoint folder: one file per short start and one for the run that goes on. Without a folder nothing happens.
+
+    Args:
+        folder: where; None for nowhere.
+        fingerprint: what identifies this call of ``fit``.
+        settings: say how often to save and how many starts there are.
+    """
+
+    def __init__(self, folder: str | Path | None, fingerprint: Mapping[str, Any], settings: FitSettings) -> None:
+        self.folder = None if folder is None else Path(folder)
+        self.fingerprint, self.settings, self._saved = fingerprint, settings, time.monotonic()
+
+    def _path(self, name: str) -> Path | None:
+        return None if self.folder is None else self.folder / f"{name}.safetensors"
+
+    def has(self, name: str) -> bool:
+        """Return whether there is a file of that name."""
+        path = self._path(name)
+        return path is not None and path.exists()
+
+    def restore(self, state: TrainingState, name: str) -> None:
+        """Bring a state to where its file stands, if there is one, and clear away what a kill left half-written."""
+        path = self._path(name)
+        if path is None:
+            return
+        for debris in path.parent.glob(f"{path.name}.*.tmp"):
+            debris.unlink()
+        if path.exists():
+            state.restore(path, self.fingerprint)
+
+    def save(self, state: TrainingState, name: str, *, final: bool) -> None:
+        """Write a state if it is the last one or the latest save is long enough ago."""
+        path = self._path(name)
+        if path is not None and (final or time.monotonic() - self._saved >= self.settings.checkpoint_seconds):
+            state.save(path, self.fingerprint)
+            self._saved = time.monotonic()
+
+    def forget_starts(self) -> None:
+        """Delete the files of the short starts: the run that went on holds all that matters."""
+        for start in range(self.settings.restarts):
+            path = self._path(f"start-{start}")
+            if path is not None:
+                path.unlink(missing_ok=True)
