@@ -1,5 +1,6 @@
 """The shape of the project: layers, lazy loading, the home of each heavy library."""
 
+import ast
 import subprocess
 import sys
 from pathlib import Path
@@ -51,4 +52,9 @@ def test_no_code_can_be_executed_by_reading_files():
 
 def test_files_and_functions_stay_readable():
     for path in SOURCE.rglob("*.py"):
-        assert path.read_text().count("\n") <= 300, f"{path} is longer than 300 lines: one room or two?"
+        text = path.read_text()
+        assert text.count("\n") <= 300, f"{path} is longer than 300 lines: one room or two?"
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef):
+                start = node.body[1].lineno if ast.get_docstring(node) and len(node.body) > 1 else node.lineno
+                assert node.end_lineno - start <= 60, f"{path}: {node.name} is longer than 60 lines"

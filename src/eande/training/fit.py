@@ -136,7 +136,6 @@ class _Trainer:
     def run(self, state: TrainingState, until: int, store: CheckpointStore, name: str, bar: Progress | None, label: str) -> None:
         """Train from where the state (or its checkpoint) stands until that epoch, or until patience ends."""
         store.restore(state, name)
-        state.model.encoder_rows = min(state.model.encoder_rows, self.settings.micro_batch or self.settings.batch_size)
         module, optimizer = self.fabric.setup(state.model, state.optimizer)
         task = bar.add_task(label, total=until, completed=state.epoch) if bar is not None else None
         losses: list[dict[str, Tensor]] = []

@@ -152,7 +152,7 @@ def describe_call(simulations: Simulations, prior: Prior, settings: FitSettings,
     described = {name: value.item() if isinstance(value, np.generic) else value for name, value in described.items()}
     described |= {
         "simulations": simulations.fingerprint(),
-        "prior": digest(prior.sample(64, seed=0)),
+        "prior": f"{type(prior).__name__} {digest(prior.sample(64, seed=0))}",
         "views": digest(fixed_view(views, simulations.y[:4])),
     }
     for name, value in given.items():

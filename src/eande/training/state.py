@@ -51,6 +51,8 @@ class TrainingState:
     @classmethod
     def begin(cls, model: EmbedAndEmulate, settings: FitSettings) -> TrainingState:
         """Start a run from a freshly made (or given) model."""
+        # Validation must not need more memory than training does.
+        model.encoder_rows = min(model.encoder_rows, settings.micro_batch or settings.batch_size)
         average = copy.deepcopy(model).requires_grad_(False) if settings.ema is not None else None
         bank = MemoryBank(settings.memory_bank, settings.embedding_dimension).to(model.device) if settings.memory_bank else None
         return cls(model, average, make_optimizer(model, settings), bank)
