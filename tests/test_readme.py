@@ -25,8 +25,9 @@ def test_the_example_runs(tmp_path, monkeypatch):
 def test_the_table_quotes_the_results():
     cells = json.loads((ROOT / "results" / "synthetic.json").read_text())["cells"]
     for cell in cells:
-        row = next(
-            line for line in README.splitlines() if f"κ = {cell['kappa']}" in line and ("multimodal" if cell["redundant"] else "unimodal") in line
-        )
-        assert f"{cell['l1_median']:.4f}" in row
-        assert f"{cell['paper_l1']:.3f}" in row
+        task = f"synthetic {'multimodal' if cell['redundant'] else 'unimodal'}, κ = {cell['kappa']} "
+        row = next(line for line in README.splitlines() if task in line)
+        assert f"| {cell['paper_l1']:.3f} | {cell['l1_median']:.4f} |" in row
+    assert f"| {min(cell['smallest_r2'] for cell in cells):.4f} |" in README
+    assert f"| {max(cell['largest_cv_normalizer'] for cell in cells):.3f} |" in README
+    assert f"| {max(cell['largest_redundant_sensitivity'] or 0 for cell in cells):.2%} |" in README

@@ -107,18 +107,13 @@ def _split(simulations: Simulations, validation: float | Simulations, seed: int)
 
 def _train_all(trainer: "_Trainer", begin: Callable[[int], TrainingState], store: CheckpointStore, bar: Progress | None) -> TrainingState:
     """Run the short starts, then let the best of them go on to the end."""
-    settings, best = trainer.settings, 0
+    settings, state = trainer.settings, begin(0)
     if settings.restarts > 1 and not store.has("main"):
-        scores = []
         for start in range(settings.restarts):
-            state = begin(start)
-            trainer.run(state, settings.short_epochs, store, f"start-{start}", bar, f"start {start + 1} of {settings.restarts}")
-            scores.append(state.best_score)
-            if scores[-1] == max(scores):
-                best, leader = start, state
-        state = leader
-    else:
-        state = begin(best)
+            challenger = begin(start)
+            trainer.run(challenger, settings.short_epochs, store, f"start-{start}", bar, f"start {start + 1} of {settings.restarts}")
+            if challenger.best_score > state.best_score:
+                state = challenger
     trainer.run(state, settings.epochs, store, "main", bar, "training")
     store.forget_starts()
     return state
