@@ -5,7 +5,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.box import SIMPLE
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 app = typer.Typer(help="Embed & Emulate: posteriors from simulations.", no_args_is_help=True, add_completion=False)
@@ -38,14 +40,18 @@ def synthetic(
     from eande.experiments import synthetic as study
 
     console = Console()
+    bar = Progress(SpinnerColumn(), TextColumn("fitting"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), console=console)
+    task = bar.add_task("runs", total=seeds * len(study.PAPER_L1))
 
     def report(run: dict[str, Any]) -> None:
+        bar.advance(task)
         console.print(
             f"κ = {run['kappa']}, {_task(run)}, seed {run['seed']}: L1 {run['l1_median']:.4f}, "
             f"held-out {run['held_out_log_ratio']:.3f} of {run['information']:.3f} nats, {run['seconds']:.0f} s"
         )
 
-    results = study.run_study(size.value, range(first_seed, first_seed + seeds), output, processes=processes, report=report)
+    with bar:
+        results = study.run_study(size.value, range(first_seed, first_seed + seeds), output, processes=processes, report=report)
     console.print(_synthetic_table(study.summarize(results)))
     for path in _synthetic_figures(results, study.PAPER_L1, output):
         console.print(f"wrote {path}")
@@ -57,16 +63,17 @@ def _task(row: dict[str, Any]) -> str:
 
 
 def _synthetic_table(rows: list[dict[str, Any]]) -> Table:
-    table = Table(title="L1 distance to the exact posterior, median over test data")
-    for column in ("task", "κ", "paper", "ours", "seeds: smallest – largest", "R² (worst)", "CV(C) (worst)", "∂g/∂φ_R (worst)", "trapped"):
-        table.add_column(column, justify="left" if column == "task" else "right")
+    table = Table(title="L1 distance to the exact posterior: median, range over seeds", box=SIMPLE)
+    for column in ("task", "κ", "paper", "ours", "seeds", "R²", "CV(C)", "∂g/∂φ_R"):
+        table.add_column(column, justify="left" if column == "task" else "right", no_wrap=True)
     for row in rows:
         medians, redundant = row["l1_median_of_each_seed"], row["largest_redundant_sensitivity"]
         table.add_row(
-            _task(row), str(row["kappa"]), f"{row['paper_l1']:.3f}", f"{row['l1_median']:.4f}", f"{min(medians):.4f} – {max(medians):.4f}",
-            f"{row['smallest_r2']:.5f}", f"{row['largest_cv_normalizer']:.4f}", "–" if redundant is None else f"{redundant:.2%}",
-            f"{row['trapped']} of {row['runs']}",
+            _task(row), str(row["kappa"]), f"{row['paper_l1']:.3f}", f"{row['l1_median']:.4f}", f"{min(medians):.3f}–{max(medians):.3f}",
+            f"{row['smallest_r2']:.4f}", f"{row['largest_cv_normalizer']:.3f}", "–" if redundant is None else f"{redundant:.1%}",
         )  # fmt: skip
+    trapped, runs = sum(row["trapped"] for row in rows), sum(row["runs"] for row in rows)
+    table.caption = f"R², CV(C) and the derivative to the redundant parameter: worst seed. Trapped: {trapped} of {runs} runs."
     return table
 
 
