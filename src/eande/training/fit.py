@@ -140,7 +140,7 @@ class _Trainer:
                 losses.append(self._step(state, module, optimizer, batch))
             state.model.eval()
             state.epoch += 1
-            if state.epoch % self.settings.validate_every == 0 or state.epoch == until:
+            if state.epoch % self.settings.validation_interval == 0 or state.epoch == until:
                 self._validate(state, losses)
                 losses = []
                 # Only here: losses since the last validation are not stored.

@@ -36,7 +36,7 @@ class FitSettings:
         restarts: number of short starts; the best by validation goes on. Networks you give are made anew for all starts but the first.
         restart_epochs: length of a short start; a twentieth of ``epochs`` by default.
         patience: stop at the first validation this many epochs after the best held-out score; None never stops early.
-        validate_every: epochs between validations.
+        validate_every: epochs between validations; a hundredth of ``epochs`` by default, for each costs as much as several steps.
         normalizer_draws: prior draws for the normaliser in validation; ten times as many where they are too few for a sharp model.
         precision: ``"32-true"``, or ``"bf16-mixed"`` to run the networks' products in bfloat16.
         device: ``"cpu"``, ``"cuda"``, or ``"auto"`` for a GPU where there is one.
@@ -65,7 +65,7 @@ class FitSettings:
     restarts: int = 1
     restart_epochs: int | None = None
     patience: int | None = None
-    validate_every: int = 1
+    validate_every: int | None = None
     normalizer_draws: int = 10_000
     precision: str = "32-true"
     device: str = "auto"
@@ -74,7 +74,7 @@ class FitSettings:
 
     def __post_init__(self) -> None:
         """Refuse settings that cannot work."""
-        for name in ("epochs", "width", "restarts", "validate_every"):
+        for name in ("epochs", "width", "restarts"):
             check_count(name, getattr(self, name), 1)
         for name in ("batch_size", "normalizer_draws", "embedding_dimension"):
             check_count(name, getattr(self, name), 2)
@@ -82,7 +82,7 @@ class FitSettings:
             check_count(name, getattr(self, name), 0)
         for name in ("view_weight", "weight_decay", "checkpoint_seconds"):
             check_at_least(name, getattr(self, name), 0)
-        for name in ("steps_per_epoch", "micro_batch", "restart_epochs", "patience"):
+        for name in ("steps_per_epoch", "micro_batch", "restart_epochs", "validate_every", "patience"):
             if getattr(self, name) is not None:
                 check_count(name, getattr(self, name), 1)
         check_positive("learning_rate", self.learning_rate)
@@ -105,3 +105,8 @@ class FitSettings:
         """Epochs of a short start."""
         chosen = self.restart_epochs if self.restart_epochs is not None else max(1, self.epochs // 20)
         return min(chosen, self.epochs)
+
+    @property
+    def validation_interval(self) -> int:
+        """Epochs between validations."""
+        return self.validate_every if self.validate_every is not None else max(1, self.epochs // 100)
