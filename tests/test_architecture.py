@@ -19,12 +19,12 @@ def run(code):
 
 
 def test_importing_the_package_loads_nothing_heavy():
-    heavy = ["torch", "numpy", "scipy", "zarr", "dask", "lightning", "matplotlib", "sbi", "arviz", "rich", "typer"]
+    heavy = ["torch", "numpy", "scipy", "numba", "zarr", "dask", "lightning", "matplotlib", "sbi", "arviz", "rich", "typer"]
     assert run(f"import sys, eande; print([name for name in {heavy} if name in sys.modules])").strip() == "[]"
 
 
 def test_the_core_loads_torch_and_safetensors_only():
-    heavy = ["scipy", "zarr", "dask", "lightning", "matplotlib", "sbi", "arviz", "rich", "typer"]
+    heavy = ["scipy", "numba", "zarr", "dask", "lightning", "matplotlib", "sbi", "arviz", "rich", "typer"]
     assert run(f"import sys, eande.core.model, eande.core.losses; print([name for name in {heavy} if name in sys.modules])").strip() == "[]"
 
 
