@@ -26,6 +26,7 @@ def small(**options):
 
 def fit(phi=PHI, y=Y, prior=PRIOR, **options):
     settings = options.pop("settings", small())
+    options.setdefault("validation", 0.5)
     return eande.fit(eande.Simulations.from_arrays(phi, y), prior, settings=settings, progress=False, **options)
 
 
@@ -70,6 +71,20 @@ CASES = {
         lambda: fit(encoder=OnlyParameters(), settings=small(restarts=2)),
         "restarts: expected 1 for a OnlyParameters without reset_parameters",
     ),
+    "a tuple": (
+        lambda: eande.fit((PHI, Y), PRIOR),
+        r"simulations: expected Simulations \(from arrays: Simulations.from_arrays\(phi, y\)\), got tuple",
+    ),
+    "a dict of settings": (lambda: fit(settings={"epochs": 2}), r"settings: expected FitSettings\(...\), got dict"),
+    "validation arrays": (lambda: fit(validation=(PHI, Y)), "validation: expected a fraction or Simulations, got tuple"),
+    "encoder class": (lambda: fit(encoder=nn.Linear), r"encoder: expected an nn.Module \(an instance, not a class\)"),
+    "encoder function": (lambda: fit(encoder=lambda x: x), r"encoder: expected an nn.Module \(an instance, not a class\)"),
+    "views word": (lambda: fit(views="flip"), r"views: expected a function of \(y, generator\), got 'flip'"),
+    "checkpoint file": (lambda: fit(checkpoint=__file__), "checkpoint: expected a folder, got the file"),
+    "simulator word": (lambda: eande.simulate("s", PRIOR, 5), r"simulator: expected a function of \(phi, rng\), got 's'"),
+    "names text": (lambda: eande.BoxPrior([0, 1], [1, 2], names="ab"), "names: expected a list of 2 names, got the text 'ab'"),
+    "box too fine for float32": (lambda: eande.BoxPrior([1e8 - 1], [1e8 + 1]), r"high: expected every entry above low \(in float32\)"),
+    "no numbers": (lambda: fit(y=Y[:, :0]), "y: expected shape .* with at least one number per datum"),
     "validation": (lambda: fit(validation=1.5), "validation: expected a fraction between 0 and 1, got 1.5"),
     "other validation": (
         lambda: fit(validation=eande.Simulations.from_arrays(PHI, Y[:, :2])),
@@ -147,5 +162,9 @@ def test_wrong_parameters_of_a_posterior(model):
         posterior.log_ratio(torch.zeros(1, 3))
     with pytest.raises(InputError, match="n: expected a whole number of at least 1, got 0"):
         posterior.sample(0)
+    with pytest.raises(InputError, match="samples: expected a whole number of at least 2, got 1"):
+        posterior.summary(samples=1)
+    with pytest.raises(InputError, match="expected the name of a file, got a folder"):
+        model.save("/tmp")
     with pytest.raises(InputError, match="level: expected a number between 0 and 1, got 90"):
         posterior.summary(level=90)

@@ -69,7 +69,7 @@ def test_a_posterior_is_learned(linear_model):
 
 def test_data_without_information_give_the_prior(linear_simulations):
     noise = Simulations.from_arrays(linear_simulations.phi, torch.randn(4_000, 3, generator=torch.Generator().manual_seed(0)))
-    with pytest.warns(EandeWarning, match="told nothing about the parameters"):
+    with pytest.warns(EandeWarning, match="no better than the prior"):
         model = quick_fit(noise, BOX, epochs=5, quiet=False)
     posterior = model.posterior([0.1, 0.2, 0.3])
     assert posterior.log_ratio(BOX.sample(100, seed=0)).abs().max() < 0.05

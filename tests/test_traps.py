@@ -10,7 +10,7 @@ from torch.distributions import Independent, Normal
 
 import eande
 from conftest import Function, quick_fit
-from eande.core.checks import InputError
+from eande.core.checks import EandeWarning, InputError
 from eande.core.model import EmbedAndEmulate
 from eande.core.networks import ResidualMLP
 from eande.core.prior import BoxPrior, DistributionPrior, EmpiricalPrior, SamplerPrior
@@ -246,6 +246,41 @@ def test_a_prior_that_cannot_be_copied_is_shared(simulations):
     assert quick_fit(simulations, prior, epochs=2, ema=None).prior is prior
 
 
+@pytest.mark.filterwarnings("ignore::eande.core.checks.EandeWarning")
+def test_numbers_too_large_for_their_spread_are_said(simulations):
+    far = Simulations.from_arrays(simulations.phi, simulations.y + 1e7)
+    with pytest.warns(EandeWarning, match="y: 2 entries vary by less than a hundred-thousandth of their size"):
+        quick_fit(far, BOX, epochs=1, quiet=False)
+
+
+@pytest.mark.filterwarnings("ignore::eande.core.checks.EandeWarning")
+def test_a_handful_of_held_out_simulations_is_said(simulations):
+    with pytest.warns(EandeWarning, match="only 2 simulations are held out"):
+        quick_fit(simulations[:20], BOX, epochs=1, quiet=False)
+
+
+def test_an_interrupted_fit_says_how_to_go_on(simulations, tmp_path):
+    def interrupt(_record):
+        raise KeyboardInterrupt
+
+    settings = eande.FitSettings(epochs=2, embedding_dimension=4, width=8, blocks=0, normalizer_draws=100, device="cpu")
+    with pytest.raises(KeyboardInterrupt, match="the same call goes on from the latest checkpoint"):
+        eande.fit(simulations, BOX, settings=settings, checkpoint=tmp_path, callback=interrupt, progress=False)
+
+
+def test_a_learned_temperature_finds_a_sharp_posterior():
+    """Noise of 1 % of the prior's width: at a fixed τ of 0.05 the posterior stays several times too wide."""
+    prior = BoxPrior([-1], [1])
+    sharp = simulate(lambda phi, rng: phi + 0.02 * rng.standard_normal(phi.shape), prior, 4_000, seed=0)
+
+    def width(temperature):
+        model = quick_fit(sharp, prior, epochs=60, temperature=temperature, embedding_dimension=16, validate_every=10, normalizer_draws=4_000)
+        return model.posterior([0.1]).sample(2_000)[0].std().item()
+
+    assert 0.015 < width("learn") < 0.035
+    assert width(0.05) > 0.04
+
+
 def test_the_centre_of_the_prior_has_a_direction():
     model = EmbedAndEmulate(ResidualMLP(2, 4), ResidualMLP(2, 4), Cosine(0.1), BOX, y_shape=(2,), embedding_dimension=4)
     assert model.emulate(torch.zeros(1, 2)).norm().item() == pytest.approx(1, abs=1e-5)
@@ -291,6 +326,16 @@ def test_a_similarity_of_ones_own_is_not_stored_as_another(tmp_path):
     model = EmbedAndEmulate(ResidualMLP(2, 4), ResidualMLP(2, 4), Sharper(4), BOX, y_shape=(2,), embedding_dimension=4)
     with pytest.raises(InputError, match="similarity: expected Cosine or Dot to store in a file, got Sharper"):
         model.save(tmp_path / "m.eande")
+
+
+def test_another_network_with_weights_of_the_same_shapes_is_refused(simulations, tmp_path):
+    def network(activation):
+        return nn.Sequential(nn.Linear(2, 16), activation, nn.Linear(16, 4))
+
+    quick_fit(simulations, BOX, encoder=network(nn.ReLU()), epochs=5).save(tmp_path / "m.eande")
+    eande.load(tmp_path / "m.eande", encoder=network(nn.ReLU()))
+    with pytest.raises(InputError, match="expected the encoder it was trained with, got one that computes something else"):
+        eande.load(tmp_path / "m.eande", encoder=network(nn.Tanh()))
 
 
 def test_loading_leaves_the_given_network_alone(simulations, tmp_path):

@@ -6,7 +6,7 @@ The map, in the order in which data flow::
 
     prior        BoxPrior, any torch Distribution, SamplerPrior, EmpiricalPrior          eande.core.prior
     simulations  simulate(simulator, prior, n), each(function), Simulations              eande.simulation
-    model        fit(simulations, prior, settings=FitSettings(...)), load(path)          eande.training, eande.core.model
+    model        fit(simulations, prior, settings=FitSettings(...)), load(path)          eande.training, eande.core
     posterior    model.posterior(y): log_prob, log_ratio, sample, map, summary           eande.core.posterior
 """
 
@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from eande.core.checks import EandeWarning, InputError
-    from eande.core.model import EmbedAndEmulate, load
+    from eande.core.loading import load
+    from eande.core.model import EmbedAndEmulate
     from eande.core.posterior import Posterior
     from eande.core.prior import BoxPrior, DistributionPrior, EmpiricalPrior, SamplerPrior
     from eande.core.rejection import BudgetExceeded, SampleInfo
@@ -38,7 +39,7 @@ _HOMES = {
     "FitSettings": "training.settings",
     "fit": "training.fit",
     "EmbedAndEmulate": "core.model",
-    "load": "core.model",
+    "load": "core.loading",
     "Posterior": "core.posterior",
     "SampleInfo": "core.rejection",
     "BudgetExceeded": "core.rejection",

@@ -22,6 +22,8 @@ from eande.core.checks import InputError
 def write_tensors(path: str | Path, kind: str, document: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
     """Write tensors and a JSON document as a file of that kind."""
     path = Path(path)
+    if path.is_dir():
+        raise InputError(f"{path}: expected the name of a file, got a folder")
     stored = {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in tensors.items()}
     text = json.dumps(document)
     header = {"eande": kind, "document": text, "sha256": _digest(kind, text, stored)}

@@ -21,13 +21,13 @@ import torch
 from torch import Tensor, nn
 
 from eande.core.checks import EandeWarning, InputError, as_float_tensor, check_count, check_finite, check_shape, show_shape
-from eande.core.files import read_tensors, write_tensors
-from eande.core.networks import Standardizer, describe_network, make_network
+from eande.core.files import write_tensors
+from eande.core.networks import Standardizer, describe_network
 from eande.core.posterior import Posterior
-from eande.core.prior import DistributionPrior, EmpiricalPrior, Prior, as_prior, prior_from_description
+from eande.core.prior import DistributionPrior, EmpiricalPrior, Prior, as_prior
 from eande.core.scores import PriorBank, estimate_normalizer
 from eande.core.seeds import derive_seed
-from eande.core.similarity import Similarity, describe_similarity, make_similarity
+from eande.core.similarity import Similarity, describe_similarity
 
 FORMAT = 1
 # A changed prior may put this much of its mass where no simulation was ever made.
@@ -210,6 +210,15 @@ class EmbedAndEmulate(nn.Module):
         copied.__dict__ = copy.deepcopy(self.__dict__ | {"_banks": []}, memo)
         return copied
 
+    def probe(self) -> dict[str, Tensor]:
+        """Return what the networks make of fixed inputs, by which a file tells them from others with weights of the same shapes."""
+        outputs = {}
+        for name, network, shape in (("encoder", self.encoder, self.y_shape), ("emulator", self.emulator, (self.prior.dimension,))):
+            inputs = torch.randn(2, *shape, generator=torch.Generator().manual_seed(0)).to(self.device)
+            with torch.no_grad():
+                outputs[f"probe.{name}"] = network(inputs).float().cpu()
+        return outputs
+
     def save(self, path: str | Path) -> None:
         """Write the model to one file of tensors and JSON; loading it cannot execute code."""
         document = {
@@ -225,6 +234,7 @@ class EmbedAndEmulate(nn.Module):
         tensors = {f"model.{name}": tensor for name, tensor in self.state_dict().items()}
         if isinstance(self.prior, EmpiricalPrior):
             tensors["prior.draws"] = self.prior.draws
+        tensors |= self.probe()
         write_tensors(path, "model", document, tensors)
 
 
@@ -232,60 +242,3 @@ def _same_prior(first: Prior, second: Prior) -> bool:
     """Return whether two priors are one object, or wrap one and the same Distribution."""
     wrapped = isinstance(first, DistributionPrior) and isinstance(second, DistributionPrior) and first.distribution is second.distribution
     return first is second or wrapped
-
-
-def load(path: str | Path, *, encoder: nn.Module | None = None, emulator: nn.Module | None = None, prior: Any = None) -> EmbedAndEmulate:
-    """Load a saved model.
-
-    Args:
-        path: what ``model.save`` wrote.
-        encoder: the same module again, if the model was trained with one of your own.
-        emulator: likewise.
-        prior: the same prior again, if it is a function of your own or a Distribution outside torch's plain ones.
-    """
-    document, tensors = read_tensors(path, "model")
-    if document["format"] > FORMAT:
-        raise InputError(f"{path}: expected file format {FORMAT} or older, got {document['format']}: written by a newer eande")
-    draws = tensors.pop("prior.draws", None)
-    used_prior = as_prior(prior) if prior is not None else prior_from_description(document["prior"], draws)
-    if used_prior is None:
-        raise InputError(f"{path}: expected prior=, the prior it was trained under, got None: that prior cannot be stored in a file")
-    dimension = document["embedding_dimension"]
-    model = EmbedAndEmulate(
-        _stored_or_given("encoder", path, document["encoder"], encoder),
-        _stored_or_given("emulator", path, document["emulator"], emulator),
-        make_similarity(document["similarity"], 1.0, dimension),
-        used_prior,
-        y_shape=document["y_shape"],
-        embedding_dimension=dimension,
-        y_standardizer=_empty_standardizer(tensors, "model.y_standardizer"),
-        phi_standardizer=_empty_standardizer(tensors, "model.phi_standardizer"),
-    )
-    load_weights(model, {name.removeprefix("model."): tensor for name, tensor in tensors.items()}, path)
-    model.history = document["history"]
-    return model.requires_grad_(False).eval()
-
-
-def load_weights(model: nn.Module, weights: dict[str, Tensor], path: str | Path) -> None:
-    """Copy weights into a model of the same shape, or name the first leaf that does not fit."""
-    own = model.state_dict()
-    for name in sorted(own.keys() | weights.keys()):
-        expected = show_shape(own[name].shape) if name in own else "nothing of that name"
-        found = show_shape(weights[name].shape) if name in weights else "nothing of that name"
-        if expected != found:
-            raise InputError(f"{path}: {name}: expected {expected}, got {found} in the file; is it the same network?")
-    model.load_state_dict(weights)
-
-
-def _stored_or_given(name: str, path: str | Path, stored: dict[str, Any] | None, given: nn.Module | None) -> nn.Module:
-    if given is not None:
-        return copy.deepcopy(given)
-    if stored is None:
-        raise InputError(f"{path}: expected {name}=, the module it was trained with, got None: a network of your own cannot be stored in a file")
-    return make_network(stored)
-
-
-def _empty_standardizer(tensors: dict[str, Tensor], name: str) -> Standardizer:
-    if f"{name}.mean" not in tensors or f"{name}.scale" not in tensors:
-        raise InputError(f"file: expected the tensors {name}.mean and {name}.scale, got neither or one")
-    return Standardizer(tensors[f"{name}.mean"], tensors[f"{name}.scale"])

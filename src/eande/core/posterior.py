@@ -104,6 +104,7 @@ class Posterior:
 
     def summary(self, *, samples: int = 10_000, level: float = 0.9, seed: int = 0) -> Summary:
         """Return means, standard deviations, central intervals of that level, and modes with their weights."""
+        check_count("samples", samples, 2)
         if not 0 < level < 1:
             raise InputError(f"level: expected a number between 0 and 1, got {level}")
         phi, info = self.sample(samples, seed=seed)

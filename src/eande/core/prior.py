@@ -24,6 +24,8 @@ class Prior(ABC):
     has_density: bool = True
 
     def __init__(self, dimension: int, names: Sequence[str] | None) -> None:
+        if isinstance(names, str):
+            raise InputError(f"names: expected a list of {dimension} names, got the text {names!r}")
         if names is not None and (len(names) != dimension or len(set(names)) != dimension):
             raise InputError(f"names: expected {dimension} different names, got {list(names)}")
         self.dimension = dimension
@@ -73,7 +75,7 @@ class BoxPrior(Prior):
         check_finite("low", self.low)
         check_finite("high", self.high)
         if not (self.low < self.high).all():
-            raise InputError(f"high: expected every entry above low, got low {low} and high {high}")
+            raise InputError(f"high: expected every entry above low (in float32), got low {low} and high {high}")
         super().__init__(len(self.low), names)
 
     def sample(self, n: int, *, seed: int) -> Tensor:

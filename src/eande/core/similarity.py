@@ -131,12 +131,12 @@ def describe_similarity(similarity: Similarity) -> str:
 
 
 def make_similarity(kind: str, temperature: float | str, dimension: int) -> Similarity:
-    """Make the similarity of that name; ``temperature="learn"`` starts at 0.1."""
+    """Make the similarity of that name; ``temperature="learn"`` starts at 0.05."""
     check_choice("similarity", kind, SIMILARITIES)
     if kind == "dot":
         return Dot(dimension)
     if temperature == "learn":
-        return Cosine(0.1, learn=True)
+        return Cosine(0.05, learn=True)
     if isinstance(temperature, str):
         raise InputError(f"temperature: expected a number above 0 or 'learn', got {temperature!r}")
     return Cosine(temperature)

@@ -32,12 +32,17 @@ def simulate(simulator: Simulator, prior: Any, n: int, *, seed: int = 0, block_s
         block_size: simulations per call of the simulator.
         progress: whether to show a progress bar.
     """
+    if not callable(simulator):
+        raise InputError(f"simulator: expected a function of (phi, rng), got {simulator!r}")
     check_count("n", n, 1)
     check_count("block_size", block_size, 1)
     known = as_prior(prior)
     sizes = [min(block_size, n - start) for start in range(0, n, block_size)]
     blocks = track(list(enumerate(sizes)), description="simulating", disable=not progress)
     parts = [_simulate_block(simulator, known, size, block, seed) for block, size in blocks]
+    shapes = {tuple(y.shape[1:]) for _, y in parts}
+    if len(shapes) > 1:
+        raise InputError(f"simulator output: expected data of one shape, got {sorted(shapes)}")
     return Simulations.from_arrays(torch.cat([phi for phi, _ in parts]), torch.cat([y for _, y in parts]))
 
 

@@ -19,10 +19,12 @@ _ROWS_IN_FINGERPRINT = 1_024
 class Simulations:
     """Pairs (φ_i, y_i), with a group id each: simulations of the same φ (replicates, ensemble members) share one.
 
+    Made by :func:`eande.simulate`, or from arrays you have by :meth:`from_arrays`.
+
     Args:
         phi: parameters (n, D), float32.
         y: data, first axis n; anything that gives rows for an integer array.
-        groups: (n,) integers; every simulation is its own group by default.
+        groups: (n,) integers.
 
     Example:
         >>> simulations = Simulations.from_arrays(np.zeros((4, 2)), np.ones((4, 3)))
@@ -44,8 +46,8 @@ class Simulations:
         """
         phi, y = as_float_tensor("phi", phi).cpu().clone(), as_float_tensor("y", y)
         check_shape("phi", phi, ("n", "D"))
-        if y.ndim < 2:
-            raise InputError(f"y: expected shape (n, …) with at least one axis per datum, got {tuple(y.shape)}")
+        if y.ndim < 2 or y[:1].numel() == 0 < len(y):
+            raise InputError(f"y: expected shape (n, …) with at least one number per datum, got {tuple(y.shape)}")
         if len(phi) != len(y):
             raise InputError(f"phi and y: expected the same length, got {len(phi)} and {len(y)}")
         check_count("number of simulations", len(phi), 1)

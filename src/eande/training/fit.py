@@ -27,13 +27,14 @@ from eande.simulation.views import View, fixed_view
 from eande.training.batches import Batch, Batches
 from eande.training.gradients import backward
 from eande.training.settings import FitSettings
-from eande.training.setup import build_model, describe_call, training_prior
+from eande.training.setup import build_model, check_types, describe_call, training_prior
 from eande.training.state import CheckpointStore, TrainingState
 
 Record = dict[str, float]
 # A held-out score counts where at least so many prior draws carry each normaliser.
 ENOUGH_DRAWS = 100
 _MOST_DRAWS = 1_000_000
+_FEW_HELD_OUT = 10
 
 
 def fit(
@@ -65,11 +66,10 @@ def fit(
         callback: called with every record of the history, for loggers.
         progress: whether to show a progress bar.
     """
-    settings = settings or FitSettings()
+    settings = FitSettings() if settings is None else settings
+    check_types(simulations, settings, validation, encoder=encoder, emulator=emulator, views=views, checkpoint=checkpoint)
     prior = training_prior(prior, simulations)
     train, held_out = _split(simulations, validation, settings.seed)
-    if settings.view_weight > 0 and views is None:
-        raise InputError(f"view_weight: expected 0 without views=, got {settings.view_weight}")
     batches = Batches(
         train, views, batch_size=settings.batch_size, steps_per_epoch=settings.steps_per_epoch, two_views=settings.view_weight > 0, seed=settings.seed
     )
@@ -85,8 +85,13 @@ def fit(
     fingerprint = {} if checkpoint is None else describe_call(simulations, prior, settings, views, given)
     store = CheckpointStore(checkpoint, fingerprint, settings)
     bar: Any = Progress(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()) if progress else nullcontext()
-    with torch.random.fork_rng(devices=[fabric.device] if device == "cuda" else []), bar as shown:
-        return _finish(trainer, _train_all(trainer, begin, store, shown))
+    try:
+        with torch.random.fork_rng(devices=[fabric.device] if device == "cuda" else []), bar as shown:
+            return _finish(trainer, _train_all(trainer, begin, store, shown))
+    except KeyboardInterrupt:
+        if checkpoint is not None:
+            raise KeyboardInterrupt(f"stopped; the same call goes on from the latest checkpoint in {checkpoint}") from None
+        raise
 
 
 def _split(simulations: Simulations, validation: float | Simulations, seed: int) -> tuple[Simulations, Simulations]:
@@ -102,6 +107,8 @@ def _split(simulations: Simulations, validation: float | Simulations, seed: int)
     distinct = len(train.groups.unique())
     if distinct < 2:
         raise InputError(f"simulations: expected at least 2 different parameters to train on (a batch needs a negative), got {distinct}")
+    if len(held_out) < _FEW_HELD_OUT:
+        warnings.warn(f"only {len(held_out)} simulations are held out: the best epoch is chosen by chance", EandeWarning, stacklevel=3)
     return train, held_out
 
 
@@ -170,7 +177,8 @@ class _Trainer:
             return total
 
         for group in optimizer.param_groups:
-            group["lr"] = settings.learning_rate * learning_rate_factor(state.step, self.batches.steps_per_epoch * settings.epochs, settings.warmup)
+            factor = learning_rate_factor(state.step, self.batches.steps_per_epoch * settings.epochs, settings.warmup)
+            group["lr"] = group["rate"] * settings.learning_rate * factor
         optimizer.zero_grad()
         inputs = [(state.model.embed, batch.y), (state.model.emulate, batch.phi)]
         if batch.y_view is not None:
@@ -192,7 +200,8 @@ class _Trainer:
         record |= {name: torch.stack([one[name] for one in losses]).double().mean().item() for name in losses[0]}
         if not math.isfinite(record["loss"]):
             raise RuntimeError(
-                f"training diverged: the loss became {record['loss']} in epoch {state.epoch}; lower learning_rate or raise temperature"
+                f"training diverged: the loss became {record['loss']} in epoch {state.epoch}; lower learning_rate, "
+                "or look for NaN in what views= returns"
             )
         score = self.score(state.candidate)
         record |= {
@@ -251,8 +260,8 @@ def _finish(trainer: _Trainer, state: TrainingState) -> EmbedAndEmulate:
     if reached <= 0:
         model.similarity.exponent.zero_()
         warnings.warn(
-            f"the data told nothing about the parameters: the best held-out log ratio was {reached:.3g} nats, the prior's own is 0; "
-            "the model returns the prior", EandeWarning, stacklevel=3,
+            f"on held-out data the model is no better than the prior ({reached:.3g} nats, the prior's own score is 0), so it returns the prior: "
+            "either the data say nothing about the parameters, or it needs more epochs or more simulations", EandeWarning, stacklevel=3,
         )  # fmt: skip
     elif draws < ENOUGH_DRAWS:
         warnings.warn(

@@ -21,8 +21,8 @@ class FitSettings:
         warmup: share of all steps spent warming up.
         weight_decay: AdamW's, on weight matrices only.
         gradient_clip: largest gradient norm; None for no clipping.
-        temperature: τ, a number or ``"learn"``. Used by the cosine similarity.
-        similarity: ``"cosine"`` (the paper's) or ``"dot"``.
+        temperature: τ, a number, or ``"learn"`` to find it in training. Used by the cosine similarity.
+        similarity: ``"cosine"`` (the paper's), or ``"dot"``, often better where data say much more about some parameters than about others.
         embedding_dimension: n.
         loss: ``"symmetric"`` (the paper's), ``"phi_y"`` or ``"y_phi"`` alone.
         view_weight: λ, the weight of L_YY; needs views.
@@ -51,7 +51,7 @@ class FitSettings:
     warmup: float = 0.05
     weight_decay: float = 5e-4
     gradient_clip: float | None = 1.0
-    temperature: float | str = 0.05
+    temperature: float | str = "learn"
     similarity: str = "cosine"
     embedding_dimension: int = 128
     loss: str = "symmetric"

@@ -1,15 +1,18 @@
 """What a fit begins with: the prior checked against the parameters, the model built, the call described."""
 
 import copy
+import warnings
 from collections.abc import Mapping
 from dataclasses import asdict
+from numbers import Real
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from eande.core.checks import InputError
+from eande.core.checks import EandeWarning, InputError
 from eande.core.model import EmbedAndEmulate
 from eande.core.networks import ResidualMLP, Standardizer, default_encoder, describe_network, make_network
 from eande.core.prior import EmpiricalPrior, Prior, as_prior
@@ -20,6 +23,29 @@ from eande.simulation.views import View, fixed_view
 from eande.training.settings import FitSettings
 
 _ROWS_AT_ONCE = 4_096
+# A spread of so small a share of the mean is a few hundred units in the last place of float32.
+_COARSEST = 1e-5
+
+
+def check_types(simulations: Any, settings: Any, validation: Any, **given: Any) -> None:
+    """Refuse what is of another kind than ``fit`` takes, before anything deep inside trips over it."""
+    if not isinstance(simulations, Simulations):
+        raise InputError(f"simulations: expected Simulations (from arrays: Simulations.from_arrays(phi, y)), got {type(simulations).__name__}")
+    if not isinstance(settings, FitSettings):
+        raise InputError(f"settings: expected FitSettings(...), got {type(settings).__name__}")
+    if not isinstance(validation, Simulations | Real):
+        raise InputError(f"validation: expected a fraction or Simulations, got {type(validation).__name__}")
+    for name in ("encoder", "emulator"):
+        if given[name] is not None and not isinstance(given[name], nn.Module):
+            raise InputError(f"{name}: expected an nn.Module (an instance, not a class), got {given[name]!r}")
+    if given["views"] is not None and not callable(given["views"]):
+        raise InputError(f"views: expected a function of (y, generator), got {given['views']!r}")
+    if settings.view_weight > 0 and given["views"] is None:
+        raise InputError(f"view_weight: expected 0 without views=, got {settings.view_weight}")
+    if given["checkpoint"] is not None and Path(given["checkpoint"]).is_file():
+        raise InputError(f"checkpoint: expected a folder, got the file {given['checkpoint']}")
+    if settings.device == "cuda" and not torch.cuda.is_available():
+        raise InputError("device: expected 'cpu' or 'auto' on a machine without a GPU that torch can use, got 'cuda'")
 
 
 def training_prior(prior: Any, simulations: Simulations) -> Prior:
@@ -124,7 +150,18 @@ def _standardize_phi(train: Simulations, prior: Prior) -> Standardizer:
     if known is not None:
         return Standardizer(*known)
     phi = train.phi.double()
-    return Standardizer(phi.mean(0), phi.std(0, correction=0))
+    return _resolved("phi", phi.mean(0), phi.std(0, correction=0))
+
+
+def _resolved(name: str, mean: Tensor, scale: Tensor) -> Standardizer:
+    """Make a standardiser, and warn where float32 numbers of that size cannot resolve such a spread."""
+    coarse = (scale > 0) & (scale < _COARSEST * mean.abs())
+    if coarse.any():
+        warnings.warn(
+            f"{name}: {int(coarse.sum())} entries vary by less than a hundred-thousandth of their size, which float32 cannot resolve well: "
+            "subtract their common offset first", EandeWarning, stacklevel=6,
+        )  # fmt: skip
+    return Standardizer(mean, scale)
 
 
 def _standardize_y(train: Simulations, views: View | None, *, per_channel: bool) -> Standardizer:
@@ -143,7 +180,7 @@ def _standardize_y(train: Simulations, views: View | None, *, per_channel: bool)
         count += y.numel() // shift.numel()
     assert shift is not None
     mean, variance = total / count, squares / count - (total / count) ** 2
-    return Standardizer((shift + mean)[0].cpu(), variance.clamp(min=0).sqrt()[0].cpu())
+    return _resolved("y", (shift + mean)[0].cpu(), variance.clamp(min=0).sqrt()[0].cpu())
 
 
 def describe_call(simulations: Simulations, prior: Prior, settings: FitSettings, views: View | None, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,7 +15,8 @@ from torch import Tensor
 
 from eande.core.checks import InputError
 from eande.core.files import read_tensors, write_tensors
-from eande.core.model import EmbedAndEmulate, load_weights
+from eande.core.loading import load_weights
+from eande.core.model import EmbedAndEmulate
 from eande.core.negatives import MemoryBank
 from eande.training.settings import FitSettings
 
@@ -120,11 +121,15 @@ class TrainingState:
 
 def make_optimizer(model: EmbedAndEmulate, settings: FitSettings) -> torch.optim.Optimizer:
     """Make AdamW with weight decay on matrices and kernels only: shrinking a bias or a temperature to zero means nothing."""
+    scale = set(model.similarity.parameters())
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     groups = [
-        {"params": [p for p in trained if p.ndim > 1], "weight_decay": settings.weight_decay},
-        {"params": [p for p in trained if p.ndim <= 1], "weight_decay": 0.0},
+        {"params": [p for p in trained if p.ndim > 1], "weight_decay": settings.weight_decay, "rate": 1.0},
+        {"params": [p for p in trained if p.ndim <= 1 and p not in scale], "weight_decay": 0.0, "rate": 1.0},
+        # Adam moves a logarithm by about the learning rate a step: ten times as much lets a temperature find its place within a fit.
+        {"params": [p for p in trained if p in scale], "weight_decay": 0.0, "rate": 10.0},
     ]
+    groups = [group for group in groups if group["params"]]
     return torch.optim.AdamW(groups, lr=settings.learning_rate, fused=True)
 
 

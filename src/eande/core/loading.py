@@ -1,0 +1,76 @@
+"""Loading a saved model: its file is read, checked and compared with what it says; nothing in it is executed."""
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from eande.core.checks import InputError, show_shape
+from eande.core.files import read_tensors
+from eande.core.model import FORMAT, EmbedAndEmulate
+from eande.core.networks import Standardizer, make_network
+from eande.core.prior import as_prior, prior_from_description
+from eande.core.similarity import make_similarity
+
+
+def load(path: str | Path, *, encoder: nn.Module | None = None, emulator: nn.Module | None = None, prior: Any = None) -> EmbedAndEmulate:
+    """Load a saved model.
+
+    Args:
+        path: what ``model.save`` wrote.
+        encoder: the same module again, if the model was trained with one of your own.
+        emulator: likewise.
+        prior: the same prior again, if it is a function of your own or a Distribution outside torch's plain ones.
+    """
+    document, tensors = read_tensors(path, "model")
+    if document["format"] > FORMAT:
+        raise InputError(f"{path}: expected file format {FORMAT} or older, got {document['format']}: written by a newer eande")
+    draws = tensors.pop("prior.draws", None)
+    expected = {name: tensors.pop(name) for name in ("probe.encoder", "probe.emulator") if name in tensors}
+    used_prior = as_prior(prior) if prior is not None else prior_from_description(document["prior"], draws)
+    if used_prior is None:
+        raise InputError(f"{path}: expected prior=, the prior it was trained under, got None: that prior cannot be stored in a file")
+    dimension = document["embedding_dimension"]
+    model = EmbedAndEmulate(
+        _stored_or_given("encoder", path, document["encoder"], encoder),
+        _stored_or_given("emulator", path, document["emulator"], emulator),
+        make_similarity(document["similarity"], 1.0, dimension),
+        used_prior,
+        y_shape=document["y_shape"],
+        embedding_dimension=dimension,
+        y_standardizer=_empty_standardizer(tensors, "model.y_standardizer"),
+        phi_standardizer=_empty_standardizer(tensors, "model.phi_standardizer"),
+    )
+    load_weights(model, {name.removeprefix("model."): tensor for name, tensor in tensors.items()}, path)
+    for name, output in model.probe().items():
+        if name in expected and not torch.allclose(output, expected[name], rtol=1e-2, atol=1e-3):
+            raise InputError(f"{path}: expected the {name.removeprefix('probe.')} it was trained with, got one that computes something else")
+    model.history = document["history"]
+    return model.requires_grad_(False).eval()
+
+
+def load_weights(model: nn.Module, weights: dict[str, Tensor], path: str | Path) -> None:
+    """Copy weights into a model of the same shape, or name the first leaf that does not fit."""
+    own = model.state_dict()
+    for name in sorted(own.keys() | weights.keys()):
+        expected = show_shape(own[name].shape) if name in own else "nothing of that name"
+        found = show_shape(weights[name].shape) if name in weights else "nothing of that name"
+        if expected != found:
+            raise InputError(f"{path}: {name}: expected {expected}, got {found} in the file; is it the same network?")
+    model.load_state_dict(weights)
+
+
+def _stored_or_given(name: str, path: str | Path, stored: dict[str, Any] | None, given: nn.Module | None) -> nn.Module:
+    if given is not None:
+        return copy.deepcopy(given)
+    if stored is None:
+        raise InputError(f"{path}: expected {name}=, the module it was trained with, got None: a network of your own cannot be stored in a file")
+    return make_network(stored)
+
+
+def _empty_standardizer(tensors: dict[str, Tensor], name: str) -> Standardizer:
+    if f"{name}.mean" not in tensors or f"{name}.scale" not in tensors:
+        raise InputError(f"file: expected the tensors {name}.mean and {name}.scale, got neither or one")
+    return Standardizer(tensors[f"{name}.mean"], tensors[f"{name}.scale"])
