@@ -14,6 +14,8 @@ from eande.core.similarity import Similarity
 
 # Scores of data against prior draws are taken this many at a time: 64 MB in float64.
 _SCORES_AT_ONCE = 8_000_000
+# A log ratio counts where at least so many prior draws carry its normaliser: fewer flatter a sharp model.
+ENOUGH_DRAWS = 100
 
 
 @dataclass(frozen=True)
@@ -41,30 +43,38 @@ class Normalizer:
         log_value: log C, (m,), float64.
         error: its standard error, (m,).
         effective_draws: (Σ w)² / Σ w² with w = e^s over the draws, (m,): how many draws carry the estimate.
-        draws: how many draws were used.
     """
 
     log_value: Tensor
     error: Tensor
     effective_draws: Tensor
-    draws: int
 
 
 def estimate_normalizer(similarity: Similarity, embedded: Tensor, bank: PriorBank) -> Normalizer:
     """Estimate log C for embeddings (m, n) as a log-mean-exp over the bank."""
     draws = len(bank.phi)
     rows = max(1, _SCORES_AT_ONCE // draws)
-    parts = [_log_moments(similarity.score(part, bank.emulated), bank.inside) for part in embedded.split(rows)]
-    first, second = (torch.cat(part) for part in zip(*parts, strict=True))
-    effective = (2 * first - second).exp()
+    parts = [_log_sum_and_effective(similarity.score(part, bank.emulated), bank.inside) for part in embedded.split(rows)]
+    log_sum, effective = (torch.cat(part) for part in zip(*parts, strict=True))
     # Delta method: Var(log mean w) = (E w² / (E w)² − 1) / N', and N' (E w)² / E w² is the effective number of draws.
     error = ((1 / effective - 1 / draws).clamp(min=0)).sqrt()
-    return Normalizer(first - math.log(draws), error, effective, draws)
+    return Normalizer(log_sum - math.log(draws), error, effective)
 
 
-def _log_moments(scores: Tensor, inside: Tensor) -> tuple[Tensor, Tensor]:
+def _log_sum_and_effective(scores: Tensor, inside: Tensor) -> tuple[Tensor, Tensor]:
     scores = scores.double().masked_fill(~inside, -torch.inf)
-    return scores.logsumexp(1), (2 * scores).logsumexp(1)
+    top = scores.amax(1, keepdim=True)
+    weights = (scores - top).exp_()
+    total = weights.sum(1)
+    return top[:, 0] + total.log(), total**2 / weights.square().sum(1)
+
+
+def refine_normalizer(normalizer: Normalizer, similarity: Similarity, embedded: Tensor, bank: PriorBank) -> Normalizer:
+    """Estimate anew, over a larger bank, what too few draws carry."""
+    short = normalizer.effective_draws < ENOUGH_DRAWS
+    better = estimate_normalizer(similarity, embedded[short], bank)
+    fields = ((normalizer.log_value, better.log_value), (normalizer.error, better.error), (normalizer.effective_draws, better.effective_draws))
+    return Normalizer(*(old.masked_scatter(short, new) for old, new in fields))
 
 
 def coefficient_of_variation(log_values: Tensor) -> float:
@@ -99,9 +109,8 @@ class HeldOutScore:
     effective_draws: float
 
 
-def held_out_score(similarity: Similarity, embedded: Tensor, emulated: Tensor, bank: PriorBank) -> HeldOutScore:
-    """Score held-out pairs, given as embedded data and emulated parameters (m, n)."""
-    normalizer = estimate_normalizer(similarity, embedded, bank)
+def held_out_score(similarity: Similarity, embedded: Tensor, emulated: Tensor, normalizer: Normalizer) -> HeldOutScore:
+    """Score held-out pairs, given as embedded data and emulated parameters (m, n), with the normalisers of the data."""
     log_ratio = similarity.paired_score(embedded, emulated).double() - normalizer.log_value
     return HeldOutScore(
         log_ratio=log_ratio.mean().item(),

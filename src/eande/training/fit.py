@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from eande.core.checks import EandeWarning, InputError
 from eande.core.losses import inter_domain_info_nce, view_info_nce
 from eande.core.model import EmbedAndEmulate
-from eande.core.scores import HeldOutScore, held_out_score
+from eande.core.scores import ENOUGH_DRAWS, HeldOutScore, estimate_normalizer, held_out_score, refine_normalizer
 from eande.core.seeds import derive_seed
 from eande.simulation.simulations import Simulations
 from eande.simulation.views import View, fixed_view
@@ -31,8 +31,6 @@ from eande.training.setup import build_model, check_types, describe_call, traini
 from eande.training.state import CheckpointStore, TrainingState
 
 Record = dict[str, float]
-# A held-out score counts where at least so many prior draws carry each normaliser.
-ENOUGH_DRAWS = 100
 _MOST_DRAWS = 1_000_000
 _FEW_HELD_OUT = 10
 
@@ -220,16 +218,16 @@ class _Trainer:
             self.callback(dict(record))
 
     def score(self, model: EmbedAndEmulate, *, widest: int = 10) -> HeldOutScore:
-        """Score a model on the held-out pairs, one fixed view each; draws are multiplied, at most by that much, while they are too few."""
+        """Score a model on the held-out pairs, one fixed view each, with up to ``widest`` times the draws where they are too few."""
+        similarity, draws = model.similarity, self.settings.normalizer_draws
+        embedded, emulated = model.embed_all(fixed_view(self.views, self.held_out.y[:])), model.emulate_all(self.held_out.phi)
         with torch.no_grad():
-            seen = fixed_view(self.views, self.held_out.y[:])
-            embedded, emulated = model.embed_all(seen), model.emulate_all(self.held_out.phi)
-            for factor in (1, 10, 100):
-                draws = min(factor * self.settings.normalizer_draws, max(_MOST_DRAWS, self.settings.normalizer_draws))
-                score = held_out_score(model.similarity, embedded, emulated, model.prior_bank(model.prior, draws))
-                if score.effective_draws >= ENOUGH_DRAWS or factor >= widest:
-                    break
-            return score
+            normalizer = estimate_normalizer(similarity, embedded, model.prior_bank(model.prior, draws))
+            for factor in (10, 100):
+                if factor <= widest and normalizer.effective_draws.min() < ENOUGH_DRAWS:
+                    bank = model.prior_bank(model.prior, min(factor * draws, max(_MOST_DRAWS, draws)))
+                    normalizer = refine_normalizer(normalizer, similarity, embedded, bank)
+            return held_out_score(similarity, embedded, emulated, normalizer)
 
     def _out_of_patience(self, state: TrainingState) -> bool:
         validated = bool(state.history) and state.history[-1]["epoch"] == state.epoch
