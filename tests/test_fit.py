@@ -290,8 +290,7 @@ MEMORY_SCRIPT = """
     from torch import nn
     from lightning.fabric import Fabric
     from eande.core.losses import symmetric_info_nce
-    from eande.core.scores import estimate_normalizer, held_out_score
-from eande.core.similarity import Cosine
+    from eande.core.similarity import Cosine
     from eande.training.gradients import backward
 
     torch.set_num_threads(1)
