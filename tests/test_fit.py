@@ -481,7 +481,7 @@ def test_restarts_escape_the_trap_of_two_dimensions():
 
 
 def test_our_own_networks_start_linear_and_are_hardly_ever_trapped():
-    """Of eight single starts at most half stay folded (each other initialisation tried lost two thirds and more)."""
+    """Of eight single starts at most half stay folded."""
     task = VonMisesFisher(8, redundant=True, seed=0)
     simulations = simulate(task, task.prior, 20_000, seed=0, block_size=10_000)
     scores = [

@@ -140,7 +140,7 @@ class DistributionPrior(Prior):
         """Return whether each φ lies in the Distribution's support."""
         try:
             support = self.distribution.support
-        except NotImplementedError:
+        except NotImplementedError:  # torch raises it for a Distribution that declares no support
             support = None
         if support is None:
             return torch.isfinite(self._raw_log_prob(phi))
