@@ -62,6 +62,17 @@ def test_a_bound_that_is_far_too_low_corrects_itself():
     assert angle_test(task, y, samples, task.sample_posterior(y, 20_000, seed=1)) > ALPHA
 
 
+def test_samples_are_those_the_final_bound_would_have_given(monkeypatch):
+    """In batches of 5 the bound rises again and again: earlier acceptances must be tested again, or samples of the low bound stay in."""
+    monkeypatch.setattr("eande.core.rejection._SMALLEST_BATCH", 5)
+    monkeypatch.setattr("eande.core.rejection._LARGEST_BATCH", 5)
+    posterior = exact_model(task := VonMisesFisher(8, seed=1)).posterior(observation(task))
+    for seed in range(30):
+        raised, info = posterior.sample(60, seed=seed, bound=-1.0)
+        final, _ = posterior.sample(60, seed=seed, bound=info.log_bound)
+        assert torch.equal(raised, final)
+
+
 def test_a_fitted_model_matches_the_exact_posterior(task, fitted):
     test = simulate(task, task.prior, 50, seed=21)
     phi = task.prior.sample(10_000, seed=22)
