@@ -10,6 +10,7 @@ import pytest
 import eande
 
 SOURCE = Path(eande.__file__).parent
+HEAVY = ["scipy", "numba", "zarr", "dask", "distributed", "xarray", "h5py", "lightning", "matplotlib", "sbi", "arviz", "rich", "typer"]
 
 
 def run(code):
@@ -19,13 +20,39 @@ def run(code):
 
 
 def test_importing_the_package_loads_nothing_heavy():
-    heavy = ["torch", "numpy", "scipy", "numba", "zarr", "dask", "lightning", "matplotlib", "sbi", "arviz", "rich", "typer"]
+    heavy = [
+        "torch",
+        "numpy",
+        "scipy",
+        "numba",
+        "zarr",
+        "dask",
+        "distributed",
+        "xarray",
+        "h5py",
+        "lightning",
+        "matplotlib",
+        "sbi",
+        "arviz",
+        "rich",
+        "typer",
+    ]
     assert run(f"import sys, eande; print([name for name in {heavy} if name in sys.modules])").strip() == "[]"
 
 
 def test_the_core_loads_torch_and_safetensors_only():
-    heavy = ["scipy", "numba", "zarr", "dask", "lightning", "matplotlib", "sbi", "arviz", "rich", "typer"]
-    assert run(f"import sys, eande.core.model, eande.core.losses; print([name for name in {heavy} if name in sys.modules])").strip() == "[]"
+    assert run(f"import sys, eande.core.model, eande.core.losses; print([name for name in {HEAVY} if name in sys.modules])").strip() == "[]"
+
+
+def test_in_memory_work_loads_nothing_of_the_store():
+    absent = ["zarr", "dask", "distributed", "xarray", "h5py", "google_crc32c"]
+    code = "import sys, numpy, eande; eande.simulate(lambda phi, rng: phi, eande.BoxPrior([0], [1]), 3, progress=False); import eande.training.fit; "
+    assert run(f"{code}print([name for name in {absent} if name in sys.modules])").strip() == "[]"
+
+
+def test_worker_processes_do_without_torch():
+    """It would be most of the time they take to start."""
+    assert run("import sys, eande.simulation.workers, eande.simulation.store; print('torch' in sys.modules)").strip() == "False"
 
 
 @pytest.mark.parametrize("name", eande.__all__)

@@ -18,7 +18,8 @@ from eande.core.search import climb
 from eande.core.seeds import derive_seed
 from eande.core.similarity import Cosine, Dot
 from eande.diagnostics.distances import best_rotation, l1_distance, linear_r2
-from eande.simulation.simulate import each, simulate
+from eande.simulation.blocks import each
+from eande.simulation.simulate import simulate
 from eande.simulation.simulations import Simulations
 from eande.simulators.von_mises_fisher import VonMisesFisher, log_mean_exp_on_sphere, sample_von_mises_fisher
 

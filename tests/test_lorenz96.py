@@ -7,9 +7,17 @@ from scipy.integrate import solve_ivp
 
 from eande.core.checks import InputError
 from eande.simulators.lorenz96 import Lorenz96
-from eande.simulators.lorenz96_kernel import trajectories
 
 SYSTEMS = [Lorenz96(observations=5), Lorenz96(observations=5, b=1.0)]
+
+
+needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+
+
+def trajectories(state, forcing, system):
+    from eande.simulators.lorenz96_kernel import trajectories  # here, so that the tests of the CUDA kernel run without numba
+
+    return trajectories(state, forcing, system)
 
 
 def start(n, seed=0, system=SYSTEMS[0]):
@@ -100,12 +108,11 @@ def test_shifting_the_ring_shifts_the_solution():
 def largest_exponent(forcing, b):
     """The mean growth rate of a small difference, renormalised at every observation."""
     system = Lorenz96(observations=1, interval=0.1, b=b)
-    force = np.full(8, forcing)
-    state = trajectories(start(8), force, Lorenz96(observations=1, spin_up=20.0, b=b))[:, -1].astype(np.float64)
+    state = trajectories(start(8), np.full(8, forcing), Lorenz96(observations=1, spin_up=20.0, b=b))[:, -1].astype(np.float64)
     size, growth = 1e-6, []
     other = state + size * start(8, seed=1)
-    for time in range(300):
-        state, other = (one_interval(x, force, system) for x in (state, other))
+    for time in range(200):
+        state, other = np.split(one_interval(np.concatenate([state, other]), np.full(16, forcing), system), 2)
         difference = other - state
         length = np.linalg.norm(difference, axis=1, keepdims=True)
         if time >= 50:  # by then the difference points along the fastest growth and has the size it was given
@@ -124,8 +131,8 @@ def one_interval(state, forcing, system):
 
 @pytest.mark.parametrize("forcing", [8.0, 15.0])
 def test_the_default_system_is_chaotic_and_the_printed_one_hardly(forcing):
-    assert largest_exponent(forcing, 10.0) > 0.5
-    assert largest_exponent(forcing, 1.0) < 0.2
+    assert largest_exponent(forcing, 10.0) > 3  # about 7 and 15
+    assert largest_exponent(forcing, 1.0) < 0.5  # none; at F = 15 a slow transient leaves 0.2
 
 
 def test_halving_the_step_leaves_the_statistics():
@@ -162,3 +169,82 @@ def test_wrong_settings():
         Lorenz96(step=0.03)
     with pytest.raises(InputError, match="observations: expected a whole number of at least 1, got 0"):
         Lorenz96(observations=0)
+    with pytest.raises(InputError, match="device: expected one of 'cpu', 'cuda', got 'tpu'"):
+        Lorenz96(device="tpu")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a CUDA device is there")
+def test_a_missing_cuda_device_is_named():
+    system = Lorenz96(observations=1, device="cuda")
+    with pytest.raises(InputError, match="device: expected 'cpu' where torch finds no CUDA device, got 'cuda'"):
+        system(np.array([[3.0, 4.0]]), np.random.default_rng(0))
+
+
+def test_the_device_identifies_the_simulator():
+    """Rounding differs between devices and chaos magnifies it, so a store must not mix them."""
+    assert Lorenz96().settings["device"] == "cpu"
+    assert Lorenz96().settings != Lorenz96(device="cuda").settings
+
+
+def test_windows_and_subsamples_are_views():
+    data = Lorenz96(observations=12)(np.array([[3.0, 4.0], [0.0, 9.0]]), np.random.default_rng(0))
+    for part in (data[:, 3:7], data[:, ::4], data[:, :, :36], data[:, 2:10:2, 36:]):
+        assert np.shares_memory(part, data)
+        assert torch.from_numpy(part).data_ptr() == part.ctypes.data
+    assert data[1, 3:7].flags.c_contiguous  # time first: a window of one trajectory is one piece of memory
+
+
+ON_CUDA = {
+    "b10": Lorenz96(observations=5),
+    "b1": Lorenz96(observations=5, b=1.0),
+    "small": Lorenz96(observations=5, slow=5, fast=3),
+    "one fast": Lorenz96(observations=5, slow=7, fast=1),
+    "two fast": Lorenz96(observations=5, slow=4, fast=2),
+    "more than 1024 variables": Lorenz96(observations=5, slow=40, fast=32),
+    "many slow": Lorenz96(observations=2, slow=768, fast=4),
+    "spin-up": Lorenz96(observations=2, spin_up=0.3),
+    "spin-up within the first interval": Lorenz96(observations=4, spin_up=0.05),
+}
+
+
+@needs_cuda
+@pytest.mark.parametrize("system", ON_CUDA.values(), ids=ON_CUDA.keys())
+@pytest.mark.parametrize("n", [1, 300])
+def test_the_cuda_kernel_equals_the_reference(system, n):
+    """Over half a time unit, in which rounding errors do not yet reach the last place of float32."""
+    from eande.simulators.lorenz96_cuda import trajectories as on_cuda
+
+    state, forcing = start(n, system=system), np.linspace(4, 21, n)
+    ours = on_cuda(state, forcing, system)
+    reference = system.reference(torch.as_tensor(state, device="cuda"), torch.as_tensor(forcing, device="cuda"))
+    assert ours.is_cuda
+    assert ours.dtype == torch.float32
+    assert ours.shape == reference.shape
+    assert (ours - reference).abs().max() < 1e-6 * reference.abs().max()
+
+
+@needs_cuda
+@pytest.mark.parametrize("b", [10.0, 1.0])
+def test_the_cuda_and_the_cpu_kernel_agree(b):
+    """From the same generator, so that starts and forcings are the same as well."""
+    pytest.importorskip("numba")
+    phi = Lorenz96().prior.sample(64, seed=0).numpy()
+    cpu, cuda = (Lorenz96(observations=5, b=b, device=device)(phi, np.random.default_rng(0)) for device in ("cpu", "cuda"))
+    assert np.abs(cuda.cpu().numpy() - cpu).max() < 1e-6 * np.abs(cpu).max()
+
+
+@needs_cuda
+def test_every_cuda_run_is_the_same():
+    """A race between threads would show here."""
+    from eande.simulators.lorenz96_cuda import trajectories as on_cuda
+
+    system = Lorenz96(observations=100)
+    first, second = (on_cuda(start(300), np.linspace(4, 21, 300), system) for _ in range(2))
+    assert torch.isfinite(first).all()
+    assert torch.equal(first, second)
+
+
+@needs_cuda
+def test_too_many_slow_variables_for_one_block():
+    with pytest.raises(InputError, match="slow: expected at most 768 with device 'cuda', got 769"):
+        Lorenz96(observations=1, slow=769, fast=1, device="cuda")(np.array([[3.0, 4.0]]), np.random.default_rng(0))

@@ -15,6 +15,7 @@ from eande.core.model import EmbedAndEmulate
 from eande.core.networks import ResidualMLP
 from eande.core.prior import BoxPrior, DistributionPrior, EmpiricalPrior, SamplerPrior
 from eande.core.similarity import Cosine, Dot
+from eande.simulation.blocks import SimulationError
 from eande.simulation.simulate import simulate
 from eande.simulation.simulations import Simulations
 from eande.training.batches import Batches
@@ -97,7 +98,7 @@ def test_failures_are_said_when_they_happen():
         calls.append(len(phi))
         return phi * np.nan
 
-    with pytest.raises(InputError, match="simulator output in block 0"):
+    with pytest.raises(SimulationError, match=r"1000 of 1000 simulations failed, more than failure_limit=0.5 allows: 1000 × NaN in the data"):
         simulate(failing, BOX, 5_000, block_size=1_000)
     assert calls == [1_000]
 

@@ -5,7 +5,8 @@ The map, in the order in which data flow::
     prior ─► simulator ─► simulations ─► fit ─► model ─► posterior(y) ─► samples
 
     prior        BoxPrior, any torch Distribution, SamplerPrior, EmpiricalPrior          eande.core.prior
-    simulations  simulate(simulator, prior, n), each(function), Simulations              eande.simulation
+    simulations  simulate(simulator, prior, n, store=…), each(function), Simulations     eande.simulation
+    views        RandomWindow, Roll, Compose: what of a datum the encoder sees           eande.simulation.views
     model        fit(simulations, prior, settings=FitSettings(...)), load(path)          eande.training, eande.core
     posterior    model.posterior(y): log_prob, log_ratio, sample, map, summary           eande.core.posterior
 """
@@ -20,8 +21,11 @@ if TYPE_CHECKING:
     from eande.core.posterior import Posterior
     from eande.core.prior import BoxPrior, DistributionPrior, EmpiricalPrior, SamplerPrior
     from eande.core.rejection import BudgetExceeded, SampleInfo
-    from eande.simulation.simulate import each, simulate
-    from eande.simulation.simulations import Simulations
+    from eande.simulation.blocks import SimulationError, each
+    from eande.simulation.simulate import simulate
+    from eande.simulation.simulations import Failures, Simulations
+    from eande.simulation.store import Store
+    from eande.simulation.views import Compose, RandomWindow, Roll
     from eande.training.fit import fit
     from eande.training.settings import FitSettings
 
@@ -34,8 +38,13 @@ _HOMES = {
     "SamplerPrior": "core.prior",
     "EmpiricalPrior": "core.prior",
     "simulate": "simulation.simulate",
-    "each": "simulation.simulate",
+    "each": "simulation.blocks",
     "Simulations": "simulation.simulations",
+    "Failures": "simulation.simulations",
+    "Store": "simulation.store",
+    "RandomWindow": "simulation.views",
+    "Roll": "simulation.views",
+    "Compose": "simulation.views",
     "FitSettings": "training.settings",
     "fit": "training.fit",
     "EmbedAndEmulate": "core.model",
@@ -43,13 +52,15 @@ _HOMES = {
     "Posterior": "core.posterior",
     "SampleInfo": "core.rejection",
     "BudgetExceeded": "core.rejection",
+    "SimulationError": "simulation.blocks",
     "InputError": "core.checks",
     "EandeWarning": "core.checks",
 }
 
 __all__ = [
-    "BoxPrior", "DistributionPrior", "SamplerPrior", "EmpiricalPrior", "simulate", "each", "Simulations", "FitSettings", "fit", "EmbedAndEmulate",
-    "load", "Posterior", "SampleInfo", "BudgetExceeded", "InputError", "EandeWarning",
+    "BoxPrior", "DistributionPrior", "SamplerPrior", "EmpiricalPrior", "simulate", "each", "Simulations", "Failures", "Store", "RandomWindow", "Roll",
+    "Compose", "FitSettings", "fit", "EmbedAndEmulate",
+    "load", "Posterior", "SampleInfo", "BudgetExceeded", "SimulationError", "InputError", "EandeWarning",
 ]  # fmt: skip
 
 

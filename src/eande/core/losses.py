@@ -49,9 +49,12 @@ def info_nce(scores: Tensor, excluded: Tensor | None = None) -> Tensor:
 
 
 def inter_domain_info_nce(
-    f: Tensor, g: Tensor, score: Score, *, groups: Tensor | None = None, bank: MemoryBank | None = None
+    f: Tensor, g: Tensor, score: Score, *, groups: Tensor | None = None, bank: MemoryBank | None = None, failed: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """Return L_ΦY (each datum picks its parameters) and L_YΦ (each parameter picks its datum).
+
+    Parameters whose simulation failed have no datum. They belong among the candidates of L_ΦY all the same, in proportion:
+    these must follow the prior, or the ratio would be one to the law of parameters that succeed.
 
     Args:
         f: embedded data (M, n).
@@ -59,6 +62,7 @@ def inter_domain_info_nce(
         score: score of all pairs, (m, n) × (k, n) → (m, k).
         groups: id of the parameters of each pair (M,): pairs of one group are no negatives of each other.
         bank: past embeddings as further negatives.
+        failed: emulated parameters (k, n) whose simulation failed, negatives in L_ΦY.
     """
     if bank is not None and groups is None:
         raise InputError("groups: expected the group ids of the batch with a memory bank, got None: its own simulations could not be masked")
@@ -68,7 +72,11 @@ def inter_domain_info_nce(
         by_datum = torch.cat([by_datum, score(f, bank.g)], dim=1)
         by_parameter = torch.cat([by_parameter, score(bank.f, g).T], dim=1)
     excluded = _same_group(groups, bank)
-    return info_nce(by_datum, excluded), info_nce(by_parameter, excluded)
+    by_parameter_loss = info_nce(by_parameter, excluded)
+    if failed is not None:
+        by_datum = torch.cat([by_datum, score(f, failed)], dim=1)
+        excluded = None if excluded is None else functional.pad(excluded, (0, len(failed)))
+    return info_nce(by_datum, excluded), by_parameter_loss
 
 
 def symmetric_info_nce(f: Tensor, g: Tensor, score: Score, *, groups: Tensor | None = None, bank: MemoryBank | None = None) -> Tensor:

@@ -3,6 +3,7 @@
 import json
 import os
 import platform
+import shutil
 import subprocess
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -15,21 +16,31 @@ import torch
 _LIBRARIES = ("torch", "numpy", "scipy", "lightning", "safetensors")
 
 
-def provenance() -> dict[str, Any]:
-    """Return versions, hardware, commit and date."""
-    here = Path(__file__).parent
-    commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, check=False).stdout.strip()
+def provenance(*more: str) -> dict[str, Any]:
+    """Return versions (of the libraries named too, None where one is not installed), hardware, commit and date.
+
+    Where the working tree is a copy without its history, the environment variable EANDE_COMMIT names the commit.
+    """
+    installed = {found.name: found.version for found in metadata.distributions()}
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "commit": commit or None,
+        "commit": os.environ.get("EANDE_COMMIT") or _commit(),
         "python": platform.python_version(),
-        "versions": {name: metadata.version(name) for name in _LIBRARIES},
+        "versions": {name: installed.get(name) for name in (*_LIBRARIES, *more)},
         "hardware": {
             "machine": platform.machine(),
             "cores": os.cpu_count(),
             "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         },
     }
+
+
+def _commit() -> str | None:
+    git = shutil.which("git")
+    if git is None:
+        return None
+    asked = subprocess.run([git, "rev-parse", "HEAD"], cwd=Path(__file__).parent, capture_output=True, text=True, check=False)
+    return asked.stdout.strip() or None
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:

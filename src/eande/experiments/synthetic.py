@@ -83,9 +83,9 @@ def settings_for(cell: Cell) -> FitSettings:
 def train(cell: Cell) -> tuple[VonMisesFisher, EmbedAndEmulate]:
     """Simulate and fit."""
     task = VonMisesFisher(cell.kappa, redundant=cell.redundant, seed=cell.seed)
-    simulations = simulate(task, task.prior, cell.size.simulations, seed=cell.seed, block_size=100_000)
+    simulations = simulate(task, task.prior, cell.size.simulations, seed=cell.seed, block_size=100_000, progress=False)
     # Late in training the score changes by 1e-4 nats: a smaller validation set would select by chance.
-    validation = simulate(task, task.prior, 10_000, seed=cell.seed + 1_000_000, block_size=10_000)
+    validation = simulate(task, task.prior, 10_000, seed=cell.seed + 1_000_000, block_size=10_000, progress=False)
     # The data map has kinks, so its inverse is best learned by ReLUs; the emulator's truth is linear, so a small smooth one does.
     encoder = ResidualMLP(task.dimension, 2, width=120, blocks=3)
     emulator = ResidualMLP(task.prior.dimension, 2, width=60, blocks=1, activation="silu")
@@ -95,13 +95,13 @@ def train(cell: Cell) -> tuple[VonMisesFisher, EmbedAndEmulate]:
 
 def evaluate(task: VonMisesFisher, model: EmbedAndEmulate, seed: int, *, test_data: int = 50, draws: int = 10_000) -> dict[str, Any]:
     """Compare a model with the exact posterior of fresh test data."""
-    test = simulate(task, task.prior, test_data, seed=seed + 2_000_000)
+    test = simulate(task, task.prior, test_data, seed=seed + 2_000_000, block_size=1_000, progress=False)
     phi = task.prior.sample(draws, seed=seed + 3_000_000)
     posteriors = model.posteriors(test.y, draws=draws)
-    distance = l1_distance(torch.stack([posterior.score(phi) for posterior in posteriors]), task.log_ratio(phi, test.y))
-    data = simulate(task, task.prior, 2_000, seed=seed + 4_000_000)
+    distance = l1_distance(torch.stack([posterior.score(phi) for posterior in posteriors]), task.log_ratio(phi, test.y[:]))
+    data = simulate(task, task.prior, 2_000, seed=seed + 4_000_000, block_size=1_000, progress=False)
     f, g = model.embed(data.y), model.emulate(data.phi)
-    f_true, g_true = task.true_encoder(data.y), task.true_emulator(data.phi)
+    f_true, g_true = task.true_encoder(data.y[:]), task.true_emulator(data.phi)
     rotation = best_rotation(torch.cat([f_true, g_true]), torch.cat([f, g]))
     result = {
         "l1": distance.tolist(),
@@ -154,7 +154,7 @@ def run_cell(cell: Cell) -> dict[str, Any]:
     began = time.perf_counter()
     task, model = train(cell)
     result = asdict(cell) | evaluate(task, model, cell.seed) | {"seconds": time.perf_counter() - began}
-    observed = simulate(task, task.prior, 1, seed=7).y[0]
+    observed = simulate(task, task.prior, 1, seed=7, progress=False).y[0]
     samples, _ = model.posterior(observed).sample(4_000, seed=0)
     result["picture"] = (samples.numpy(), task.sample_posterior(observed, 4_000, seed=1).numpy())
     return result

@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from eande.core.checks import InputError, check_at_least, check_count, check_positive
+from eande.core.checks import InputError, check_at_least, check_choice, check_count, check_positive
 from eande.core.prior import BoxPrior
 
 # Pieces a step is cut into during the first observation interval.
@@ -45,6 +45,8 @@ class Lorenz96:
         b: ratio of amplitudes.
         slow: K.
         fast: J.
+        device: "cpu" or "cuda". Both kernels compute in float64 with the same scheme; they agree to rounding, which the chaos magnifies, so
+            trajectories of the two part after some time units while their statistics are the same.
 
     Example:
         >>> simulator = Lorenz96(observations=3)
@@ -61,6 +63,7 @@ class Lorenz96:
     b: float = 10.0
     slow: int = 36
     fast: int = 10
+    device: str = "cpu"
 
     def __post_init__(self) -> None:
         """Refuse settings that make no sense."""
@@ -70,6 +73,7 @@ class Lorenz96:
         check_positive("interval", self.interval)
         check_positive("step", self.step)
         check_at_least("spin_up", self.spin_up, 0)
+        check_choice("device", self.device, ("cpu", "cuda"))
         if abs(self.interval / self.step - self.substeps) > 1e-6:
             raise InputError(f"step: expected a divisor of the interval {self.interval}, got {self.step}")
 
@@ -93,13 +97,20 @@ class Lorenz96:
         """What identifies this simulator, for a store."""
         return asdict(self)
 
-    def __call__(self, phi: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """Simulate one trajectory (observations, K + K·J) per row of ``phi``, from a standard normal initial state."""
-        from eande.simulators.lorenz96_kernel import trajectories
+    def __call__(self, phi: np.ndarray, rng: np.random.Generator) -> np.ndarray | Tensor:
+        """Simulate one trajectory (observations, K + K·J) per row of ``phi``, from a standard normal initial state.
 
+        The result is a NumPy array with device "cpu" and a tensor on the current CUDA device with "cuda".
+        """
         state = rng.standard_normal((len(phi), self.slow * (1 + self.fast)))
         forcing = np.hypot(phi[:, 0], phi[:, 1]).astype(np.float64)
-        return trajectories(state, forcing, self)
+        if self.device == "cuda":
+            from eande.simulators import lorenz96_cuda
+
+            return lorenz96_cuda.trajectories(state, forcing, self)
+        from eande.simulators import lorenz96_kernel  # imported here, for numba is an extra
+
+        return lorenz96_kernel.trajectories(state, forcing, self)
 
     def reference(self, state: Tensor, forcing: Tensor) -> Tensor:
         """Integrate states (n, K + K·J) in plain torch, in their own precision, to (n, observations, K + K·J): slow, and easy to read."""

@@ -1,6 +1,8 @@
 """Batches of training pairs, each determined by the seed and its step, so that training can be taken up again anywhere."""
 
+from collections import deque
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 import torch
@@ -8,17 +10,30 @@ from torch import Tensor
 
 from eande.core.seeds import generator
 from eande.simulation.simulations import Simulations
+from eande.simulation.sources import Source
 from eande.simulation.views import View, draw_view
+
+# So many batches are read while the networks work on one.
+_BATCHES_AHEAD = 2
 
 
 @dataclass(frozen=True)
 class Batch:
-    """One step's worth of pairs: parameters (M, D), a view of their data, another view if asked for, and group ids (M,)."""
+    """One step's worth of pairs.
+
+    Args:
+        phi: parameters (M, D).
+        y: a view of their data.
+        y_view: another view, if asked for.
+        groups: ids of the parameters (M,).
+        failed_phi: parameters (k, D) whose simulation failed, as many as go with M that succeeded and with the memory bank.
+    """
 
     phi: Tensor
     y: Tensor
     y_view: Tensor | None
     groups: Tensor
+    failed_phi: Tensor
 
 
 class Batches:
@@ -34,12 +49,21 @@ class Batches:
         steps_per_epoch: length of an epoch; None for one pass.
         two_views: whether a second view is drawn.
         seed: of the fit.
+        bank: number of past pairs that serve as further negatives.
     """
 
     def __init__(
-        self, simulations: Simulations, views: View | None, *, batch_size: int, steps_per_epoch: int | None, two_views: bool, seed: int
+        self,
+        simulations: Simulations,
+        views: View | None,
+        *,
+        batch_size: int,
+        steps_per_epoch: int | None,
+        two_views: bool,
+        seed: int,
+        bank: int = 0,
     ) -> None:
-        self.simulations, self.views, self.two_views, self.seed = simulations, views, two_views, seed
+        self.simulations, self.views, self.two_views, self.bank, self.seed = simulations, views, two_views, bank, seed
         _, inverse, self._counts = simulations.groups.unique(return_inverse=True, return_counts=True)
         self._rows = inverse.argsort(stable=True)
         self._offsets = self._counts.cumsum(0) - self._counts
@@ -49,16 +73,38 @@ class Batches:
         self._pass: tuple[int, tuple[Tensor, ...]] = (-1, ())
 
     def epoch(self, epoch: int) -> Iterator[Batch]:
-        """Yield the batches of an epoch."""
-        for step in range(epoch * self.steps_per_epoch, (epoch + 1) * self.steps_per_epoch):
-            index = self._order(step // self._batches_per_pass)[step % self._batches_per_pass]
-            y = self.simulations.y[index]
-            yield Batch(
-                phi=self.simulations.phi[index],
-                y=draw_view(self.views, y, self.seed, step, 0),
-                y_view=draw_view(self.views, y, self.seed, step, 1) if self.two_views else None,
-                groups=self.simulations.groups[index],
-            )
+        """Yield the batches of an epoch; data that lie on disk are read a few batches ahead, while the networks run."""
+        steps = range(epoch * self.steps_per_epoch, (epoch + 1) * self.steps_per_epoch)
+        if not isinstance(self.simulations.y, Source):
+            yield from map(self._batch, steps)
+            return
+        with ThreadPoolExecutor(1) as reader:
+            ahead: deque[Future[Batch]] = deque()
+            for step in steps:
+                ahead.append(reader.submit(self._batch, step))
+                if len(ahead) > _BATCHES_AHEAD:
+                    yield ahead.popleft().result()
+            while ahead:
+                yield ahead.popleft().result()
+
+    def _batch(self, step: int) -> Batch:
+        index = self._order(step // self._batches_per_pass)[step % self._batches_per_pass]
+        rows = self.simulations.rows(index)
+        return Batch(
+            phi=self.simulations.phi[index],
+            y=draw_view(self.views, rows, self.seed, step, 0),
+            y_view=draw_view(self.views, rows, self.seed, step, 1) if self.two_views else None,
+            groups=self.simulations.groups[index],
+            failed_phi=self._failed(step, len(index)),
+        )
+
+    def _failed(self, step: int, size: int) -> Tensor:
+        """Return failed parameters in the proportion in which they occur, on average over steps exactly."""
+        failed = self.simulations.failures.phi
+        share = len(failed) / len(self.simulations) * (size + min(self.bank, step * size))
+        stream = generator(self.seed, "failed", step)
+        number = int(share + torch.rand((), generator=stream).item())
+        return failed[torch.randperm(len(failed), generator=stream)[:number]]
 
     def _order(self, number: int) -> tuple[Tensor, ...]:
         """Return the rows of each batch of a pass; the latest pass is remembered."""

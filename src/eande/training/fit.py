@@ -23,7 +23,7 @@ from eande.core.model import EmbedAndEmulate
 from eande.core.scores import ENOUGH_DRAWS, HeldOutScore, estimate_normalizer, held_out_score, refine_normalizer
 from eande.core.seeds import derive_seed
 from eande.simulation.simulations import Simulations
-from eande.simulation.views import View, fixed_view
+from eande.simulation.views import View, fixed_views
 from eande.training.batches import Batch, Batches
 from eande.training.gradients import backward
 from eande.training.settings import FitSettings
@@ -33,6 +33,8 @@ from eande.training.state import CheckpointStore, TrainingState
 Record = dict[str, float]
 _MOST_DRAWS = 1_000_000
 _FEW_HELD_OUT = 10
+# Data on disk of no more bytes than this are read once and kept in memory.
+_SMALL = 200_000_000
 
 
 def fit(
@@ -67,9 +69,15 @@ def fit(
     settings = FitSettings() if settings is None else settings
     check_types(simulations, settings, validation, encoder=encoder, emulator=emulator, views=views, checkpoint=checkpoint)
     prior = training_prior(prior, simulations)
-    train, held_out = _split(simulations, validation, settings.seed)
+    train, held_out = (part.in_memory(_SMALL) for part in _split(simulations, validation, settings.seed))
     batches = Batches(
-        train, views, batch_size=settings.batch_size, steps_per_epoch=settings.steps_per_epoch, two_views=settings.view_weight > 0, seed=settings.seed
+        train,
+        views,
+        batch_size=settings.batch_size,
+        steps_per_epoch=settings.steps_per_epoch,
+        two_views=settings.view_weight > 0,
+        bank=settings.memory_bank,
+        seed=settings.seed,
     )
     device = settings.device if settings.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
     fabric = Fabric(accelerator=device, devices=1, precision=settings.precision)
@@ -165,7 +173,8 @@ class _Trainer:
         def loss(embeddings: Sequence[Tensor]) -> Tensor:
             f, g, *view = embeddings
             score, bank = state.model.similarity.score, state.bank
-            parts["loss_phi_y"], parts["loss_y_phi"] = inter_domain_info_nce(f, g, score, groups=groups, bank=bank)
+            g, failed = (g[: len(f)], g[len(f) :]) if len(g) > len(f) else (g, None)
+            parts["loss_phi_y"], parts["loss_y_phi"] = inter_domain_info_nce(f, g, score, groups=groups, bank=bank, failed=failed)
             wanted = {"symmetric": ("loss_phi_y", "loss_y_phi"), "phi_y": ("loss_phi_y",), "y_phi": ("loss_y_phi",)}[settings.loss]
             total = torch.stack([parts[name] for name in wanted]).sum()
             for other in view:
@@ -178,7 +187,7 @@ class _Trainer:
             factor = learning_rate_factor(state.step, self.batches.steps_per_epoch * settings.epochs, settings.warmup)
             group["lr"] = group["rate"] * settings.learning_rate * factor
         optimizer.zero_grad()
-        inputs = [(state.model.embed, batch.y), (state.model.emulate, batch.phi)]
+        inputs = [(state.model.embed, batch.y), (state.model.emulate, torch.cat([batch.phi, batch.failed_phi]))]
         if batch.y_view is not None:
             inputs.append((state.model.embed, batch.y_view))
         seed = derive_seed(settings.seed, "step", state.step)
@@ -189,7 +198,7 @@ class _Trainer:
         state.step += 1
         state.update_average(settings.ema or 0.0)
         if state.bank is not None and groups is not None:
-            state.bank.push(f, g, groups)
+            state.bank.push(f, g[: len(f)], groups)
         return {name: value.detach() for name, value in parts.items()}
 
     def _validate(self, state: TrainingState, losses: list[dict[str, Tensor]]) -> None:
@@ -220,7 +229,8 @@ class _Trainer:
     def score(self, model: EmbedAndEmulate, *, widest: int = 10) -> HeldOutScore:
         """Score a model on the held-out pairs, one fixed view each, with up to ``widest`` times the draws where they are too few."""
         similarity, draws = model.similarity, self.settings.normalizer_draws
-        embedded, emulated = model.embed_all(fixed_view(self.views, self.held_out.y[:])), model.emulate_all(self.held_out.phi)
+        embedded = torch.cat([model.embed_all(y) for y in fixed_views(self.views, self.held_out.y)])
+        emulated = model.emulate_all(self.held_out.phi)
         with torch.no_grad():
             normalizer = estimate_normalizer(similarity, embedded, model.prior_bank(model.prior, draws))
             for factor in (10, 100):

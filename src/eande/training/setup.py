@@ -19,10 +19,10 @@ from eande.core.prior import EmpiricalPrior, Prior, as_prior
 from eande.core.seeds import global_seed
 from eande.core.similarity import Cosine, make_similarity
 from eande.simulation.simulations import Simulations, digest
-from eande.simulation.views import View, fixed_view
+from eande.simulation.sources import take
+from eande.simulation.views import View, fixed_views
 from eande.training.settings import FitSettings
 
-_ROWS_AT_ONCE = 4_096
 # A spread of so small a share of the mean is a few hundred units in the last place of float32.
 _COARSEST = 1e-5
 
@@ -53,7 +53,7 @@ def training_prior(prior: Any, simulations: Simulations) -> Prior:
     if prior is None:
         # One row per group, as training takes them: replicates do not make their parameters likelier.
         rows = np.unique(simulations.groups.numpy(), return_index=True)[1]
-        return EmpiricalPrior(simulations.phi[torch.as_tensor(rows)])
+        return EmpiricalPrior(torch.cat([simulations.phi[torch.as_tensor(rows)], simulations.failures.phi]))
     known = as_prior(prior)
     if known.dimension != simulations.phi.shape[1]:
         raise InputError(f"phi: expected {known.dimension} parameters as in the prior, got {simulations.phi.shape[1]}")
@@ -79,9 +79,9 @@ def build_model(
     start: int,
 ) -> EmbedAndEmulate:
     """Make the model of a start: given networks are copied, others are made from the seed and the number of the start."""
+    shape, n = next(fixed_views(views, take(train.y, slice(1)))).shape[1:], settings.embedding_dimension
     if warm_start is not None:
-        return _continued(warm_start, prior, fixed_view(views, train.y[:1]).shape[1:], settings, encoder, emulator)
-    shape, n = tuple(fixed_view(views, train.y[:1]).shape[1:]), settings.embedding_dimension
+        return _continued(warm_start, prior, shape, settings, encoder, emulator)
     with global_seed(settings.seed, "networks", start):
         if encoder is None:
             encoder = default_encoder(shape, n, width=settings.width, blocks=settings.blocks, normalization=settings.normalization)
@@ -168,8 +168,7 @@ def _standardize_y(train: Simulations, views: View | None, *, per_channel: bool)
     """Standardise each entry of a vector, each channel of a field for our encoders, and all numbers alike for a user's."""
     count, total, squares = 0, torch.zeros(()), torch.zeros(())
     shift: Tensor | None = None
-    for rows in torch.arange(len(train)).split(_ROWS_AT_ONCE):
-        y = fixed_view(views, train.y[rows]).double()
+    for y in map(Tensor.double, fixed_views(views, train.y)):
         kept = y.ndim if y.ndim == 2 else 2 if per_channel else 0
         axes = [axis for axis in range(y.ndim) if axis == 0 or axis >= kept]
         if shift is None:
@@ -190,7 +189,7 @@ def describe_call(simulations: Simulations, prior: Prior, settings: FitSettings,
     described |= {
         "simulations": simulations.fingerprint(),
         "prior": f"{type(prior).__name__} {digest(prior.sample(64, seed=0))}",
-        "views": digest(fixed_view(views, simulations.y[:4])),
+        "views": digest(next(fixed_views(views, take(simulations.y, slice(4))))),
     }
     for name, value in given.items():
         if isinstance(value, nn.Module):

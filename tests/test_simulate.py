@@ -1,0 +1,443 @@
+"""Simulating: the same result wherever it runs, failures that are kept in mind, data that are read when asked for."""
+
+import os
+import signal
+import threading
+import time
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
+from multiprocessing import get_context
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import eande
+from conftest import quick_fit
+from eande.core.losses import inter_domain_info_nce
+from eande.core.seeds import generator
+from eande.simulation.sources import Rows, Source
+from eande.simulation.views import draw_view
+from eande.training import fit as fit_module
+from eande.training.batches import Batches
+
+BOX = eande.BoxPrior([-1, -1], [1, 1])
+
+
+def noisy(phi, rng):
+    return phi + 0.1 * rng.standard_normal(phi.shape)
+
+
+def one(phi, rng):
+    return phi + 0.1 * rng.standard_normal(phi.shape)
+
+
+def simulate(simulator, n=60, **options):
+    return eande.simulate(simulator, BOX, n, **{"block_size": 8, "progress": False, **options})
+
+
+# --- executors
+
+
+def dask_client():
+    distributed = pytest.importorskip("distributed")
+    return distributed.Client(n_workers=2, threads_per_worker=2, processes=False, dashboard_address=None)
+
+
+EXECUTORS = {
+    "workers": lambda: None,
+    "threads": lambda: ThreadPoolExecutor(3),
+    "processes": lambda: ProcessPoolExecutor(2, mp_context=get_context("spawn")),
+    "dask": dask_client,
+    "dask's executor": lambda: dask_client().get_executor(),
+}
+
+
+@pytest.mark.parametrize("name", EXECUTORS)
+def test_every_executor_gives_the_same(name, tmp_path):
+    executor = EXECUTORS[name]() if name != "workers" else 2
+    try:
+        for simulator in (noisy, eande.each(one)):
+            expected = simulate(simulator)
+            assert torch.equal(simulate(simulator, executor=executor).y, expected.y)
+            stored = simulate(simulator, executor=executor, store=tmp_path / type(simulator).__name__)
+            assert torch.equal(stored.phi, expected.phi)
+            assert torch.equal(stored.y[:], expected.y)
+    finally:
+        if hasattr(executor, "get_executor"):
+            executor.close()
+        elif hasattr(executor, "shutdown"):
+            client = getattr(executor, "_client", None)
+            executor.shutdown()
+            if client is not None:
+                client.close()
+
+
+def test_worker_processes_take_what_was_defined_anywhere():
+    scale = 3.0
+    simulated = simulate(lambda phi, rng: scale * phi, 20, executor=1)
+    assert torch.equal(simulated.y, 3 * simulated.phi)
+    lock = threading.Lock()
+    with pytest.raises(eande.InputError, match=r"simulator: expected one that can be sent to another process, got .*pickle"):
+        simulate(lambda phi, rng: phi if lock else None, executor=1)
+
+
+def test_only_so_many_blocks_are_in_flight():
+    class Watching(ThreadPoolExecutor):
+        most, now = 0, 0
+
+        def submit(self, *args):
+            self.now += 1
+            self.most = max(self.most, self.now)
+            future = super().submit(*args)
+            future.add_done_callback(lambda _: setattr(self, "now", self.now - 1))
+            return future
+
+    with Watching(2) as pool:
+        simulate(noisy, 800, executor=pool)
+    assert 2 <= pool.most <= 4
+
+
+def test_an_executor_that_breaks_stops_the_run_and_keeps_what_is_there(tmp_path):
+    class Breaking(ThreadPoolExecutor):
+        count = 0
+
+        def submit(self, *args):
+            self.count += 1
+            if self.count == 4:
+                future = Future()
+                future.set_exception(RuntimeError("the power is gone"))
+                return future
+            return super().submit(*args)
+
+    with Breaking(1) as pool, pytest.raises(eande.SimulationError, match=r"could not run block 3 \(RuntimeError: the power is gone\).*keeps what is"):
+        simulate(noisy, executor=pool, store=tmp_path / "s.zarr")
+    assert torch.equal(simulate(noisy, store=tmp_path / "s.zarr").y[:], simulate(noisy).y)
+
+
+def test_workers_that_cannot_see_the_store_are_found_out(tmp_path):
+    class Elsewhere(ThreadPoolExecutor):
+        def submit(self, function, simulator, store, job):
+            function(simulator, None, job)
+            return super().submit(lambda: eande.simulation.workers.Report(job.block, "done"))
+
+    with Elsewhere(1) as pool, pytest.raises(eande.SimulationError, match=r"reported as written, but it is not in .*workers must see that folder"):
+        simulate(noisy, executor=pool, store=tmp_path / "s.zarr")
+
+
+# --- failures
+
+
+def fragile(phi, rng):
+    if phi[0] > 0.5:
+        raise ValueError("too high")
+    if phi[0] < -0.8:
+        return np.full(2, np.nan)
+    if phi[1] > 0.9:
+        return np.full(2, np.inf)
+    if phi[1] < -0.9:
+        return np.zeros(3)
+    return one(phi, rng)
+
+
+def fragile_batch(phi, rng):
+    if (phi[:, 0] > 0.5).any():
+        raise ValueError("too high")
+    y = noisy(phi, rng)
+    y[phi[:, 0] < -0.8] = np.nan
+    return y
+
+
+def reason_of(phi):
+    high, low = phi[:, 0] > 0.5, phi[:, 0] < -0.8
+    return ["ValueError: too high" if a else "NaN in the data" if b else None for a, b in zip(high.tolist(), low.tolist(), strict=True)]
+
+
+@pytest.mark.parametrize("executor", [None, 2])
+@pytest.mark.parametrize("stored", [True, False])
+def test_failures_are_kept_with_their_reason_and_never_become_data(tmp_path, executor, stored):
+    with pytest.warns(eande.EandeWarning, match=r"\d+ of 400 simulations failed \(.* × ValueError: too high; .* × NaN in the data"):
+        done = simulate(eande.each(fragile), 400, executor=executor, failure_limit=0.8, store=tmp_path / "s.zarr" if stored else None)
+    assert len(done) + len(done.failures) == 400
+    assert torch.isfinite(done.y[:]).all()
+    assert (done.phi[:, 0] <= 0.5).all()
+    assert (done.phi.abs()[:, 1] <= 0.9).all()
+    counts = dict(done.failures.commonest(9))
+    assert set(counts) == {"ValueError: too high", "NaN in the data", "infinity in the data", "data of shape (3,) instead of (2,)"}
+    assert sum(counts.values()) == len(done.failures)
+    attempted = torch.cat([done.phi, done.failures.phi])
+    everything = simulate(noisy, 400).phi
+    assert torch.equal(attempted[attempted[:, 0].argsort()], everything[everything[:, 0].argsort()])
+
+
+def test_a_batch_that_fails_is_tried_one_by_one():
+    with pytest.warns(eande.EandeWarning, match="failed"):
+        done = simulate(fragile_batch, 400, failure_limit=0.8)
+    assert set(done.failures.reasons) == {"ValueError: too high", "NaN in the data"}
+    assert list(done.failures.reasons) == reason_of(done.failures.phi)
+    assert reason_of(done.phi) == [None] * len(done)
+
+
+def test_too_many_failures_stop_the_run_with_the_three_commonest_reasons(tmp_path):
+    def hopeless(phi, rng):
+        kind = int(4 * rng.random() ** 2)
+        raise [ValueError, KeyError, OSError, TypeError][kind](f"kind {kind}")
+
+    message = r"of \d+ simulations failed, more than failure_limit=0.5 allows: \d+ × ValueError: kind 0; \d+ × .*; \d+ × [^;]*; .*redo='failed'"
+    with pytest.raises(eande.SimulationError, match=message) as caught:
+        simulate(eande.each(hopeless), 4000, store=tmp_path / "s.zarr")
+    assert "\n" not in str(caught.value)
+    assert len(list((tmp_path / "s.zarr" / "commits").iterdir())) < 20  # of 500
+    with pytest.warns(eande.EandeWarning, match="failed"), pytest.raises(eande.SimulationError, match="none of 20 simulations succeeded"):
+        simulate(eande.each(hopeless), 20, failure_limit=1.0)
+
+
+def test_failed_simulations_are_tried_again_on_request(tmp_path):
+    switch = tmp_path / "broken"
+    switch.touch()
+
+    def moody(phi, rng):
+        if switch.exists() and phi[0] > 0:
+            raise RuntimeError("the licence server is down")
+        return one(phi, rng)
+
+    simulator = eande.each(moody)
+    with pytest.warns(eande.EandeWarning, match="licence server"):
+        partly = simulate(simulator, 60, store=tmp_path / "s.zarr", failure_limit=0.9)
+    switch.unlink()
+    assert len(simulate(simulator, 60, store=tmp_path / "s.zarr").failures) == len(partly.failures) > 0
+    whole = simulate(simulator, 60, store=tmp_path / "s.zarr", redo="failed")
+    assert len(whole.failures) == 0
+    assert torch.equal(whole.y[:], simulate(eande.each(one)).y)
+
+
+def test_a_hanging_simulation_is_cut_off_and_costs_only_itself():
+    expected = simulate(eande.each(one), 40)
+    highest = expected.phi[:, 0].max().item()
+
+    def hanging(phi, rng):
+        if phi[0] == highest:
+            time.sleep(1_000)
+        return one(phi, rng)
+
+    with pytest.warns(eande.EandeWarning, match=r"took longer than 0.5 s"):
+        done = simulate(eande.each(hanging), 40, executor=2, timeout=0.5)
+    assert set(done.failures.reasons) == {"took longer than 0.5 s"}
+    assert torch.equal(done.y, expected.y[expected.phi[:, 0] < highest])
+    with pytest.warns(eande.EandeWarning, match="timeout is not enforced here"):
+        simulate(noisy, timeout=1.0)
+
+
+def test_a_simulation_that_kills_its_process_costs_only_itself():
+    highest = simulate(noisy, 16).phi[:, 0].max().item()
+
+    def crashing(phi, rng):
+        if phi[0] == highest:
+            os.kill(os.getpid(), signal.SIGSEGV)
+        return one(phi, rng)
+
+    def crashing_batch(phi, rng):
+        if (phi[:, 0] == highest).any():
+            os.kill(os.getpid(), signal.SIGKILL)
+        return noisy(phi, rng)
+
+    for simulator, code in ((eande.each(crashing), -signal.SIGSEGV), (crashing_batch, -signal.SIGKILL)):
+        with pytest.warns(eande.EandeWarning, match="killed its process"):
+            done = simulate(simulator, 16, executor=1)
+        assert done.failures.reasons == (f"killed its process 3 times (exit code {code})",)
+        assert done.failures.phi[0, 0] == highest
+        assert len(done) == 15
+
+
+def test_a_worker_killed_by_somebody_is_replaced_and_nothing_is_lost(tmp_path):
+    def slow(phi, rng):
+        (tmp_path / f"{os.getpid()}.pid").touch()
+        time.sleep(0.05)
+        return noisy(phi, rng)
+
+    def kill_one():
+        while not (found := list(tmp_path.glob("*.pid"))):
+            time.sleep(0.01)
+        os.kill(int(found[0].stem), signal.SIGKILL)
+
+    with ThreadPoolExecutor(1) as other:
+        killing = other.submit(kill_one)
+        done = simulate(slow, 160, executor=2)
+        killing.result()
+    assert len(list(tmp_path.glob("*.pid"))) == 3
+    assert torch.equal(done.y, simulate(noisy, 160).y)
+
+
+def test_failed_parameters_are_candidates_of_the_datum_only():
+    f, g, failed = (torch.randn(m, 3, generator=generator(i)) for i, m in enumerate((5, 5, 4)))
+    scores = f @ torch.cat([g, failed]).T
+    by_datum = (scores.logsumexp(1) - scores[range(5), range(5)]).mean()
+    by_parameter = ((f @ g.T).logsumexp(0) - scores[range(5), range(5)]).mean()
+    phi_y, y_phi = inter_domain_info_nce(f, g, lambda a, b: a @ b.T, failed=failed)
+    torch.testing.assert_close(phi_y, by_datum)
+    torch.testing.assert_close(y_phi, by_parameter)
+
+
+def test_failures_keep_their_proportion_in_parts_and_batches():
+    simulations = eande.Simulations.from_arrays(torch.rand(1_000, 2), torch.rand(1_000, 3), failed_phi=torch.rand(300, 2))
+    large, small = simulations.split(0.2, seed=0)
+    assert (len(large.failures), len(small.failures)) == (240, 60)
+    assert len(simulations[:500].failures) == 150
+    batches = Batches(simulations[:100], None, batch_size=7, steps_per_epoch=None, two_views=False, seed=0)
+    drawn = [len(batch.failed_phi) for epoch in range(40) for batch in batches.epoch(epoch)]
+    assert sum(drawn) == pytest.approx(40 * 30, rel=0.05)
+    with_bank = Batches(simulations[:100], None, batch_size=10, steps_per_epoch=None, two_views=False, seed=0, bank=20)
+    assert [len(batch.failed_phi) for batch in with_bank.epoch(1)] == [9] * 10
+
+
+def failing_known():
+    """y = φ + 0.5 ε, and a simulation fails with probability 1/(1 + e^{−6 φ})."""
+    prior, rng = eande.BoxPrior([-1], [1]), np.random.default_rng(0)
+
+    def simulator(phi, rng):
+        if rng.random() < 1 / (1 + np.exp(-6 * phi[0])):
+            raise RuntimeError("unstable")
+        return phi + 0.5 * rng.standard_normal(1)
+
+    grid = torch.linspace(-1, 1, 401).unsqueeze(1)
+    y = torch.from_numpy(rng.uniform(-0.8, 0.4, (20, 1))).float()
+    log = -((y - grid.T) ** 2) / 0.5 + torch.nn.functional.logsigmoid(-6 * grid.T)
+    return prior, simulator, grid, y, log.softmax(1)
+
+
+def test_failures_that_depend_on_parameters_do_not_bias_the_posterior():
+    prior, simulator, grid, ys, exact = failing_known()
+    with pytest.warns(eande.EandeWarning, match="failed"):
+        simulations = eande.simulate(eande.each(simulator), prior, 8_000, failure_limit=0.9, progress=False)
+    dropped = eande.Simulations.from_arrays(simulations.phi, simulations.y)
+    settings = {"epochs": 30, "temperature": "learn", "embedding_dimension": 8, "batch_size": 400, "learning_rate": 3e-3}
+    distance = {}
+    for name, data, law in (("kept", simulations, prior), ("dropped", dropped, prior), ("kept, no prior", simulations, None)):
+        model = quick_fit(data, law, **settings)
+        fitted = torch.stack([posterior.log_ratio(grid) for posterior in model.posteriors(ys)]).softmax(1)
+        distance[name] = ((fitted - exact).abs().sum(1) / 2).mean().item()
+    assert distance["kept"] <= 0.1, distance
+    assert distance["kept, no prior"] <= 0.1, distance
+    assert distance["dropped"] > 0.15, distance
+
+
+# --- reading
+
+
+class Counting(Source):
+    """Data in memory that count what is read of them."""
+
+    def __init__(self, y, rows=None):
+        super().__init__(np.arange(len(y)) if rows is None else rows, tuple(y.shape[1:]))
+        self.data, self.numbers = y, [0]
+
+    def read(self, row, start, stop, out):
+        out[...] = self.data[row, start:stop]
+        self.numbers[0] += out.size
+
+    def subset(self, index):
+        chosen = Counting(self.data, self.rows[index])
+        chosen.numbers = self.numbers
+        return chosen
+
+    def fingerprint(self):
+        return "counting"
+
+
+def test_a_source_behaves_as_the_tensor_it_stands_for():
+    y = torch.randn(6, 10, 3)
+    source = Counting(y.numpy())
+    for index in (slice(None), slice(1, 4), [0, 5], torch.tensor([2, 2]), np.array([1]), 3, torch.tensor([True, False] * 3)):
+        assert torch.equal(source[index], y[index])
+    assert torch.equal(source.subset(torch.tensor([4, 1]))[:], y[[4, 1]])
+    assert torch.equal(torch.as_tensor(np.asarray(source)), y)
+    assert source.shape == y.shape
+    with pytest.raises(eande.InputError, match="y: expected one index"):
+        _ = source[0, 1]
+    with pytest.raises(eande.InputError, match="starts: expected windows of length 4 inside 10 entries, got starts from 0 to 7"):
+        source.windows(torch.tensor([0, 1]), torch.tensor([0, 7]), 4)
+
+
+def test_a_window_reads_the_window_and_is_the_same_from_disk_and_memory():
+    y = torch.randn(6, 100, 3)
+    source, index = Counting(y.numpy()), torch.tensor([3, 1, 5])
+    view = eande.Compose(eande.RandomWindow(7), eande.Roll())
+    seen = draw_view(view, Rows(source, index), 0, 1)
+    assert source.numbers == [3 * 7 * 3]
+    assert torch.equal(seen, draw_view(view, Rows(y, index), 0, 1))
+    assert torch.equal(eande.RandomWindow(7)(y[index], generator(4)), eande.RandomWindow(7)(Rows(source, index), generator(4)))
+
+
+def test_windows_come_from_everywhere_and_are_contiguous():
+    y = torch.arange(20.0).expand(4_000, 20)
+    seen = eande.RandomWindow(5)(y, generator(0))
+    assert torch.equal(seen.diff(dim=1), torch.ones(4_000, 4))
+    starts = torch.bincount(seen[:, 0].long(), minlength=16)
+    assert len(starts) == 16
+    assert starts.min() > 180  # 250 each on average, standard deviation 15
+
+
+def test_roll_turns_rings_together():
+    y = torch.randn(50, 2, 12)
+    seen = eande.Roll(sections=(3, 9))(y, generator(0))
+    shifts = set()
+    for before, after in zip(y, seen, strict=True):
+        shift = next(s for s in range(3) if torch.equal(before[:, :3].roll(s, 1), after[:, :3]))
+        assert torch.equal(before[:, 3:].roll(3 * shift, 1), after[:, 3:])
+        shifts.add(shift)
+    assert shifts == {0, 1, 2}
+    first = eande.Roll(axis=0)(y.transpose(1, 2), generator(0))
+    assert first.shape == (50, 12, 2)
+
+
+@given(groups=st.lists(st.integers(0, 12), min_size=4, max_size=60).filter(lambda ids: len(set(ids)) > 1), seed=st.integers(0, 5))
+def test_a_split_never_puts_a_parameter_on_both_sides(groups, seed):
+    phi = torch.tensor(groups).unsqueeze(1).float()
+    data = torch.arange(len(groups)).unsqueeze(1).float()
+    large, small = eande.Simulations.from_arrays(phi, data, groups=groups).split(0.3, seed=seed)
+    assert not set(large.phi.flatten().tolist()) & set(small.phi.flatten().tolist())
+    assert sorted([*large.y.flatten().tolist(), *small.y.flatten().tolist()]) == data.flatten().tolist()
+
+
+def series(phi, rng):
+    return phi[:, None, :] + 0.3 * rng.standard_normal((len(phi), 40, 2))
+
+
+def test_a_fit_from_a_store_is_the_fit_from_memory(tmp_path, monkeypatch):
+    """Read lazily, ahead of time, in windows: the same weights, bit for bit."""
+    in_memory = simulate(series, 300)
+    stored = simulate(series, 300, store=tmp_path / "s.zarr")
+    options = {"epochs": 2, "batch_size": 50, "view_weight": 0.1}
+    expected = quick_fit_with_views(in_memory, **options)
+    for limit in (0, 10**9):
+        monkeypatch.setattr(fit_module, "_SMALL", limit)
+        fitted = quick_fit_with_views(stored, **options)
+        assert all(torch.equal(a, b) for a, b in zip(expected.state_dict().values(), fitted.state_dict().values(), strict=True))
+
+
+def quick_fit_with_views(simulations, **options):
+    settings = eande.FitSettings(temperature=0.5, embedding_dimension=4, width=32, blocks=1, normalizer_draws=1_000, device="cpu", **options)
+    flat = eande.Compose(eande.RandomWindow(10), lambda y, generator: y.flatten(1))
+    return eande.fit(simulations, BOX, views=flat, settings=settings, progress=False)
+
+
+def test_a_fit_reads_windows_only(monkeypatch):
+    monkeypatch.setattr(fit_module, "_SMALL", 0)
+    source = Counting(np.random.default_rng(0).standard_normal((300, 4_000, 2)).astype(np.float32))
+    simulations = eande.Simulations(BOX.sample(300, seed=0), source, torch.arange(300))
+    with pytest.warns(eande.EandeWarning):
+        quick_fit_with_views(simulations, epochs=2, batch_size=50)
+    # Two epochs over 270, two validations of 30, standardisation and the model's shape: windows of 10 × 2 numbers.
+    assert source.numbers[0] <= (2 * 270 + 2 * 30 + 270 + 20) * 20
+
+
+def test_an_error_while_reading_ahead_reaches_the_user(tmp_path, monkeypatch):
+    monkeypatch.setattr(fit_module, "_SMALL", 0)
+    stored = simulate(series, 300, store=tmp_path / "s.zarr", block_size=100)
+    file = tmp_path / "s.zarr" / "y" / "c" / "1" / "0" / "0"
+    content = bytearray(file.read_bytes())
+    content[1000] ^= 255
+    file.write_bytes(content)
+    with pytest.raises(eande.InputError, match="block 1 damaged"):
+        quick_fit_with_views(stored, epochs=1)
