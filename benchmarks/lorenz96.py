@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from eande.experiments.records import provenance, write_json
+from eande.experiments.records import ResultFile, provenance
 from eande.simulators.lorenz96 import FIRST_PIECES, Lorenz96
 
 SEED = 0
@@ -55,19 +55,6 @@ SIZES = {
     ("cuda", "toy"): Size(16, 20, 2),
     ("cuda", "full"): Size(500, 2_000, 20),
 }
-
-
-class Record:
-    """The result file: every finding is printed and written as it comes, so that nothing is lost."""
-
-    def __init__(self, path: Path, **head: Any) -> None:
-        self.path, self.content, self.began = path, {"study": "lorenz96-speed", **head}, time.perf_counter()
-
-    def add(self, name: str, value: Any) -> None:
-        """Add one finding."""
-        print(f"{name}: {value}", flush=True)
-        self.content |= {name: value, "seconds": time.perf_counter() - self.began}
-        write_json(self.path, self.content)
 
 
 def time_all(calls: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, float]:
@@ -134,7 +121,7 @@ def loosest(found: list[dict[str, float]]) -> float:
     return ([found[0], *takewhile(lambda one: one["error_ratio"] <= 1, found)])[-1]["tolerance"]
 
 
-def on_cpu(size: Size, record: Record) -> None:
+def on_cpu(size: Size, record: ResultFile) -> None:
     """Compare the compiled kernel with solve_ivp and with batched torch."""
     import numba
 
@@ -224,7 +211,7 @@ def by_diffrax(system: Lorenz96, start: Tensor, forcing: Tensor) -> Callable[[],
     return lambda: integrate(state, force).block_until_ready()
 
 
-def on_cuda(size: Size, record: Record) -> None:
+def on_cuda(size: Size, record: ResultFile) -> None:
     """Compare the CUDA kernel with torchdiffeq and diffrax on the same card, and with the limits that arithmetic and latency set."""
     from eande.simulators.lorenz96_cuda import trajectories
 
@@ -275,7 +262,9 @@ def main() -> None:
     settings = {"simulator": Lorenz96(observations=size.observations, device=asked.device).settings, "size": asdict(size), "horizon": HORIZON}
     torch.set_grad_enabled(False)
     output = asked.output or Path(f"results/lorenz96-speed-{asked.device}.json")
-    record = Record(output, device=asked.device, size=asked.size, settings=settings, seed=SEED, provenance=provenance(*LIBRARIES))
+    record = ResultFile(
+        output, study="lorenz96-speed", device=asked.device, size=asked.size, settings=settings, seed=SEED, provenance=provenance(*LIBRARIES)
+    )
     (on_cpu if asked.device == "cpu" else on_cuda)(size, record)
 
 

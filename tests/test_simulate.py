@@ -21,16 +21,9 @@ from eande.simulation.sources import Rows, Source
 from eande.simulation.views import draw_view
 from eande.training import fit as fit_module
 from eande.training.batches import Batches
+from toys import fragile, noisy, one
 
 BOX = eande.BoxPrior([-1, -1], [1, 1])
-
-
-def noisy(phi, rng):
-    return phi + 0.1 * rng.standard_normal(phi.shape)
-
-
-def one(phi, rng):
-    return phi + 0.1 * rng.standard_normal(phi.shape)
 
 
 def simulate(simulator, n=60, **options):
@@ -127,18 +120,6 @@ def test_workers_that_cannot_see_the_store_are_found_out(tmp_path):
 
 
 # --- failures
-
-
-def fragile(phi, rng):
-    if phi[0] > 0.5:
-        raise ValueError("too high")
-    if phi[0] < -0.8:
-        return np.full(2, np.nan)
-    if phi[1] > 0.9:
-        return np.full(2, np.inf)
-    if phi[1] < -0.9:
-        return np.zeros(3)
-    return one(phi, rng)
 
 
 def fragile_batch(phi, rng):

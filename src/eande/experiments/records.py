@@ -5,6 +5,7 @@ import os
 import platform
 import shutil
 import subprocess
+import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from importlib import metadata
@@ -49,3 +50,21 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
     temporary = path.with_suffix(".tmp")
     temporary.write_text(json.dumps(content, indent=1) + "\n")
     temporary.replace(path)
+
+
+class ResultFile:
+    """A result file that grows: every finding is printed and written as it comes, so that nothing is lost.
+
+    Args:
+        path: where.
+        head: what was run, with what settings, seeds and provenance.
+    """
+
+    def __init__(self, path: Path, **head: Any) -> None:
+        self.path, self.content, self._began = path, dict(head), time.perf_counter()
+
+    def add(self, name: str, value: Any) -> None:
+        """Add one finding."""
+        print(f"{name}: {value}", flush=True)
+        self.content |= {name: value, "seconds": time.perf_counter() - self._began}
+        write_json(self.path, self.content)

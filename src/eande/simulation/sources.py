@@ -106,9 +106,11 @@ class Rows:
         check_shape("starts", starts, (len(self),))
         if isinstance(self.y, Source):
             return self.y.windows(self.index, starts, length)
-        device = self.y.device
+        if self.y.device.type == "cpu":
+            # Whole pieces of memory: several times faster than picking entry by entry.
+            return torch.stack([self.y[i, begin : begin + length] for i, begin in zip(self.index.tolist(), starts.tolist(), strict=True)])
         times = starts.unsqueeze(1) + torch.arange(length)
-        return self.y[self.index.unsqueeze(1).to(device), times.to(device)]
+        return self.y[self.index.unsqueeze(1).to(self.y.device), times.to(self.y.device)]
 
 
 def take(y: Tensor | Source, index: Any) -> Tensor | Source:

@@ -19,8 +19,8 @@ from eande.simulation.sources import Rows, Source
 
 View = Callable[..., Tensor]
 
-# Fixed views are drawn for so many data at a time, 64 MB or less.
-_NUMBERS_TOGETHER, _ROWS_TOGETHER = 16_000_000, 4_096
+# Fixed views are drawn for so many data at a time, 16 MB or less.
+_NUMBERS_TOGETHER, _ROWS_TOGETHER = 4_000_000, 4_096
 
 
 class RandomWindow:

@@ -1,8 +1,7 @@
 """Batches of training pairs, each determined by the seed and its step, so that training can be taken up again anywhere."""
 
-from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import torch
@@ -12,9 +11,6 @@ from eande.core.seeds import generator
 from eande.simulation.simulations import Simulations
 from eande.simulation.sources import Source
 from eande.simulation.views import View, draw_view
-
-# So many batches are read while the networks work on one.
-_BATCHES_AHEAD = 2
 
 
 @dataclass(frozen=True)
@@ -73,19 +69,17 @@ class Batches:
         self._pass: tuple[int, tuple[Tensor, ...]] = (-1, ())
 
     def epoch(self, epoch: int) -> Iterator[Batch]:
-        """Yield the batches of an epoch; data that lie on disk are read a few batches ahead, while the networks run."""
+        """Yield the batches of an epoch; data that lie on disk are read one batch ahead, while the networks run."""
         steps = range(epoch * self.steps_per_epoch, (epoch + 1) * self.steps_per_epoch)
         if not isinstance(self.simulations.y, Source):
             yield from map(self._batch, steps)
             return
         with ThreadPoolExecutor(1) as reader:
-            ahead: deque[Future[Batch]] = deque()
-            for step in steps:
-                ahead.append(reader.submit(self._batch, step))
-                if len(ahead) > _BATCHES_AHEAD:
-                    yield ahead.popleft().result()
-            while ahead:
-                yield ahead.popleft().result()
+            following = reader.submit(self._batch, steps[0])
+            for step in steps[1:]:
+                batch, following = following.result(), reader.submit(self._batch, step)
+                yield batch
+            yield following.result()
 
     def _batch(self, step: int) -> Batch:
         index = self._order(step // self._batches_per_pass)[step % self._batches_per_pass]

@@ -34,7 +34,7 @@ Record = dict[str, float]
 _MOST_DRAWS = 1_000_000
 _FEW_HELD_OUT = 10
 # Data on disk of no more bytes than this are read once and kept in memory.
-_SMALL = 200_000_000
+_SMALL = 100_000_000
 
 
 def fit(
