@@ -233,7 +233,10 @@ def kills(size: Size, record: ResultFile, folder: Path) -> None:
     for run in range(size.kills):
         path, executor = folder / f"killed-{run}.zarr", [None, 2][run % 2]
         process = subprocess.Popen([sys.executable, "-c", SLOW, str(path), str(executor)])
-        time.sleep(1.0 + 3.0 * rng.random())
+        moment = rng.randrange(1, 95)
+        while _commits(path) < moment:
+            time.sleep(0.001)
+        time.sleep(0.02 * rng.random())
         process.kill()
         process.wait()
         done = _commits(path)

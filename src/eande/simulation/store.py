@@ -84,14 +84,14 @@ class Store:
             path.mkdir(parents=True, exist_ok=True)
             if not {child.name for child in path.iterdir() if child.suffix != _DEBRIS} <= _OURS:
                 raise InputError(f"store: expected a store or an empty folder, got {path} with other things in it")
-            (path / "locks").mkdir(exist_ok=True)
+            for folder in ("locks", "commits"):
+                (path / folder).mkdir(exist_ok=True)
             with FileLock(path / "locks" / "store"):
                 for debris in (*path.glob(f"*{_DEBRIS}"), *path.glob(f"*/*{_DEBRIS}")):
                     debris.unlink()
                 if not (path / "zarr.json").exists():
                     size = default_size if block_size is None else block_size
                     new = {"format": FORMAT, **about, "block_size": size, "extents": [n], "versions": versions()}
-                    (path / "commits").mkdir(exist_ok=True)
                     _create(path, "phi", len(block_sizes([n], size)) * size, (dimension,), {"chunks": (size, dimension)})
                     zarr.create_group(path, attributes={"eande": new})
                 store = cls(path)

@@ -1,0 +1,47 @@
+"""The benchmarks run at toy size, and what documents say was measured is in their result files."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PARTS = [("lorenz96.py", []), ("simulation.py", ["--only", "executors,memory,reading"])]
+
+
+@pytest.mark.parametrize(("script", "options"), PARTS, ids=[script for script, _ in PARTS])
+def test_a_benchmark_runs_at_toy_size(tmp_path, script, options):
+    output = tmp_path / "result.json"
+    command = [sys.executable, str(ROOT / "benchmarks" / script), "--size", "toy", "--output", str(output), *options]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    content = json.loads(output.read_text())
+    assert content["size"] == "toy"
+    assert {"study", "settings", "seed", "provenance", "seconds"} <= set(content)
+
+
+def test_the_guide_quotes_the_results():
+    cpu, cuda, simulation = (
+        json.loads((ROOT / "results" / name).read_text()) for name in ("lorenz96-speed-cpu.json", "lorenz96-speed-cuda.json", "simulation.json")
+    )
+    slow, fast = (simulation[f"executors_{ms}_ms"]["busy"] for ms in (50, 1))
+    memory, windows, kills = simulation["memory_4000"], simulation["windows_per_second"], simulation["killed_and_resumed"]
+    flat = [simulation[f"memory_{n}"][part]["peak_mb"] for n in (1000, 16000) for part in ("write", "train")]
+    quoted = [
+        f"{cpu['ratios']['solve_ivp']:.0f} × | {cpu['ratios']['torch']:.1f} ×",
+        f"{cuda['seconds_of_kernel']['all']:.3f} s",
+        f"{cuda['ratios']['torchdiffeq']:.0f} × | {cuda['ratios']['diffrax']:.0f} ×",
+        f"{cuda['fraction_of_limit_reached']['latency']:.0%} of the latency limit, {cuda['fraction_of_limit_reached']['arithmetic_float64']:.0%} of",
+        *(" | ".join(f"{times[f'speedup_{name}']:.2f} ×" for name in ("workers", "pool", "dask")) for times in (slow, fast)),
+        f"{memory['write']['peak_mb']:.0f} MB | {memory['train']['peak_mb']:.0f} MB",
+        f"{flat[0]:.0f} and {flat[2]:.0f} MB | {flat[1]:.0f} and {flat[3]:.0f} MB",
+        f"{windows['store']:.0f} | {windows['memory']:.0f}",
+    ]
+    guide = (ROOT / "docs" / "simulation.md").read_text()
+    assert [text for text in quoted if text not in guide] == []
+    assert len(kills) == 10
+    assert all(run["identical"] for run in kills)
+    assert simulation["two_processes"]["identical"]
+    assert simulation["dask_worker_killed_twice"] == {"killed": 2, "identical": True}
