@@ -2,10 +2,12 @@
 
 import os
 import signal
+import subprocess
 import threading
 import time
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing import get_context
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -174,6 +176,65 @@ def test_too_many_failures_stop_the_run_with_the_three_commonest_reasons(tmp_pat
         simulate(eande.each(hopeless), 20, failure_limit=1.0)
 
 
+def test_one_odd_shape_does_not_make_the_others_odd(tmp_path):
+    switch = tmp_path / "broken"
+    switch.touch()
+
+    def odd(phi, rng):
+        return one(phi, rng)[: 1 if switch.exists() and phi[0] == first else 2]
+
+    first = simulate(eande.each(one)).phi[0, 0].item()
+    for store in (None, tmp_path / "s.zarr"):
+        with pytest.warns(eande.EandeWarning, match=r"1 of 60 simulations failed \(1 × data of shape \(1,\) instead of \(2,\)"):
+            assert simulate(eande.each(odd), store=store).y_shape == (2,)
+
+
+def test_another_shape_than_the_stores_is_said(tmp_path):
+    switch = tmp_path / "broken"
+    switch.touch()
+
+    def simulator(phi, rng):
+        return np.zeros((len(phi), 3)) if switch.exists() else noisy(phi, rng)
+
+    simulate(simulator, 8, store=tmp_path / "s.zarr")
+    switch.unlink()
+    with pytest.raises(eande.SimulationError, match=r"data of shape \(2,\) instead of \(3,\)"):
+        simulate(simulator, 60, store=tmp_path / "s.zarr")
+
+
+def test_when_everything_failed_the_reasons_are_said(tmp_path):
+    for store, kind in ((None, eande.SimulationError), (tmp_path / "s.zarr", eande.InputError)):
+        with pytest.warns(eande.EandeWarning, match="failed"), pytest.raises(kind, match="60 × NaN in the data"):
+            simulate(lambda phi, rng: phi * np.nan, store=store, failure_limit=1.0)
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_shapes_that_differ_between_blocks_are_counted(tmp_path, stored):
+    def odd(phi, rng):
+        return np.zeros(2 if phi[0] > 0 else 3)
+
+    with pytest.raises(eande.SimulationError, match=r"simulations failed, more than failure_limit=0.1 allows: \d+ × data of shape"):
+        simulate(eande.each(odd), block_size=1, failure_limit=0.1, store=tmp_path / "s.zarr" if stored else None)
+
+
+def test_whatever_a_simulator_does_costs_only_itself():
+    def masked(phi, rng):
+        return np.ma.masked_array(one(phi, rng), mask=[phi[0] > 0.5, False])
+
+    def leaving(phi, rng):
+        if phi[0] > 0.5:
+            raise SystemExit("that will do")
+        return one(phi, rng)
+
+    for function, reason in ((masked, "NaN in the data"), (leaving, "SystemExit: that will do")):
+        with pytest.warns(eande.EandeWarning, match=reason):
+            done = simulate(eande.each(function))
+        assert (done.phi[:, 0] <= 0.5).all()
+        assert set(done.failures.reasons) == {reason}
+    with pytest.raises(eande.InputError, match=r"expected at least one number, got an array of shape \(0,\)"):
+        simulate(eande.each(lambda phi, rng: phi[:0]))
+
+
 def test_failed_simulations_are_tried_again_on_request(tmp_path):
     switch = tmp_path / "broken"
     switch.touch()
@@ -208,6 +269,22 @@ def test_a_hanging_simulation_is_cut_off_and_costs_only_itself():
     assert torch.equal(done.y, expected.y[expected.phi[:, 0] < highest])
     with pytest.warns(eande.EandeWarning, match="timeout is not enforced here"):
         simulate(noisy, timeout=1.0)
+
+
+def test_a_program_that_hangs_is_cut_off_with_the_simulation_that_ran_it(tmp_path):
+    def hanging(phi, rng):
+        process = subprocess.Popen(["sleep", "1000"])
+        (tmp_path / "pid").write_text(str(process.pid))
+        process.wait()
+
+    with pytest.warns(eande.EandeWarning, match="took longer"), pytest.raises(eande.SimulationError, match=r"none of 1 .* took longer than 0.5 s"):
+        simulate(eande.each(hanging), 1, executor=1, timeout=0.5, failure_limit=1.0)
+    for _ in range(100):
+        status = Path(f"/proc/{(tmp_path / 'pid').read_text()}/stat")
+        if not status.exists() or status.read_text().split()[2] == "Z":
+            return
+        time.sleep(0.05)
+    pytest.fail("the program still runs")
 
 
 def test_a_simulation_that_kills_its_process_costs_only_itself():
@@ -267,9 +344,11 @@ def test_failures_keep_their_proportion_in_parts_and_batches():
     assert len(simulations[:500].failures) == 150
     batches = Batches(simulations[:100], None, batch_size=7, steps_per_epoch=None, two_views=False, seed=0)
     drawn = [len(batch.failed_phi) for epoch in range(40) for batch in batches.epoch(epoch)]
-    assert sum(drawn) == pytest.approx(40 * 30, rel=0.05)
+    assert sum(drawn) == pytest.approx(40 * 0.3 * (100 - 15), rel=0.05)  # a batch of M has M − 1 negatives
     with_bank = Batches(simulations[:100], None, batch_size=10, steps_per_epoch=None, two_views=False, seed=0, bank=20)
-    assert [len(batch.failed_phi) for batch in with_bank.epoch(1)] == [9] * 10
+    assert {len(batch.failed_phi) for batch in with_bank.epoch(1)} == {8, 9}  # 0.3 × (9 + 20)
+    large_bank = Batches(simulations[:100], None, batch_size=10, steps_per_epoch=None, two_views=False, seed=0, bank=400)
+    assert {len(batch.failed_phi) for batch in large_bank.epoch(4)} <= {122, 123}  # 0.3 × (9 + 400), more than there are
 
 
 def failing_known():
@@ -337,7 +416,7 @@ def test_a_source_behaves_as_the_tensor_it_stands_for():
     with pytest.raises(eande.InputError, match="y: expected one index"):
         _ = source[0, 1]
     with pytest.raises(eande.InputError, match="starts: expected windows of length 4 inside 10 entries, got starts from 0 to 7"):
-        source.windows(torch.tensor([0, 1]), torch.tensor([0, 7]), 4)
+        Rows(source, torch.tensor([0, 1])).windows(torch.tensor([0, 7]), 4)
 
 
 def test_a_window_reads_the_window_and_is_the_same_from_disk_and_memory():
@@ -409,8 +488,8 @@ def test_a_fit_reads_windows_only(monkeypatch):
     simulations = eande.Simulations(BOX.sample(300, seed=0), source, torch.arange(300))
     with pytest.warns(eande.EandeWarning):
         quick_fit_with_views(simulations, epochs=2, batch_size=50)
-    # Two epochs over 270, two validations of 30, standardisation and the model's shape: windows of 10 × 2 numbers.
-    assert source.numbers[0] <= (2 * 270 + 2 * 30 + 270 + 20) * 20
+    # Two epochs over 270 and a batch ahead, two validations of 30, standardisation and the model's shape: windows of 10 × 2 numbers.
+    assert source.numbers[0] <= (2 * 270 + 50 + 2 * 30 + 270 + 20) * 20
 
 
 def test_an_error_while_reading_ahead_reaches_the_user(tmp_path, monkeypatch):

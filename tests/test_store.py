@@ -283,6 +283,95 @@ def test_settings_of_a_simulator_count(tmp_path):
         eande.simulate(lambda phi, rng: 2 * phi, BOX, 20, store=tmp_path / "t.zarr", progress=False)
 
 
+class Model:
+    """A simulator that is an object, with settings and a state."""
+
+    def __init__(self, scale):
+        self.scale, self.calls = scale, 0
+
+    def run(self, phi, rng):
+        self.calls += 1
+        return self.scale * noisy(phi, rng)
+
+    __call__ = run
+
+
+def by_configuration(scale):
+    configuration = {"scale": scale}
+    return lambda phi, rng: configuration["scale"] * noisy(phi, rng)
+
+
+@pytest.mark.parametrize("make", [Model, lambda scale: Model(scale).run, by_configuration, scaled], ids=["object", "method", "dictionary", "number"])
+def test_settings_are_found_wherever_they_are_and_states_are_not(tmp_path, make):
+    path, simulator = tmp_path / "s.zarr", make(2.0)
+    eande.simulate(simulator, BOX, 20, store=path, progress=False)
+    eande.simulate(simulator, BOX, 40, store=path, progress=False)
+    eande.simulate(make(2.0), BOX, 60, store=path, progress=False)
+    with pytest.raises(eande.InputError, match=r"expected a store with simulator .*3.0.*got one with .*2.0"):
+        eande.simulate(make(3.0), BOX, 60, store=path, progress=False)
+
+
+def test_a_lambda_is_the_same_in_every_process():
+    code = (
+        "from eande.simulation.provenance import describe_simulator; "
+        "print(describe_simulator(lambda phi, rng: [x for x in (y for y in phi) if x in {'a', 'b', 'c'}]))"
+    )
+    seen = {subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout for _ in range(3)}
+    assert len(seen) == 1
+
+
+def test_a_reader_notices_that_the_store_was_simulated_again(tmp_path):
+    """Rows that failed take no room in a shard: when they succeed later, all others move."""
+    switch = tmp_path / "broken"
+    switch.touch()
+
+    def moody(phi, rng):
+        if switch.exists() and phi[0] > 0:
+            raise RuntimeError("moody")
+        return np.full(20_000, phi[0])
+
+    path = tmp_path / "s.zarr"
+    with pytest.warns(eande.EandeWarning, match="moody"):
+        before = eande.simulate(eande.each(moody), BOX, 10, store=path, failure_limit=0.9, progress=False)
+    unverified = eande.Simulations.open(path, verify=False)
+    assert torch.equal(before.y[:, 0] if isinstance(before.y, torch.Tensor) else before.y[:][:, 0], before.phi[:, 0])
+    assert len(unverified.y[:]) == len(before)
+    switch.unlink()
+    eande.simulate(eande.each(moody), BOX, 10, store=path, redo="failed", progress=False)
+    for reader in (before, unverified):
+        with pytest.raises(eande.InputError, match="got another file: open the store again"):
+            _ = reader.y[:]
+
+
+def test_a_wrong_argument_leaves_a_store_as_it_is(tmp_path):
+    path = tmp_path / "s.zarr"
+    simulate(20, path)
+    for wrong in ({"redo": "faild"}, {"executor": "dask"}, {"timeout": -1}):
+        with pytest.raises(eande.InputError):
+            simulate(10**6, path, **wrong)
+    assert len(simulate(np.int64(20), path, block_size=np.int64(BLOCK))) == 20
+
+
+def test_foreign_files_in_a_store_do_no_harm(tmp_path, expected):
+    path = tmp_path / "s.zarr"
+    simulate(20, path)
+    (path / ".DS_Store").touch()
+    (path / "commits" / "._00000000.json").write_text("x")
+    assert_same(simulate(45, path), expected)
+
+
+def test_a_part_of_one_row_is_a_part(tmp_path):
+    stored = simulate(20, tmp_path / "s.zarr")
+    large, small = stored.split(0.05, seed=0)
+    assert small.y[:].shape == (1, 3)
+    assert len(large.y[:]) == 19
+
+
+def test_an_address_is_no_folder():
+    with pytest.raises(eande.InputError, match="store: expected the name of a folder, got the address s3://bucket/x"):
+        simulate(5, "s3://bucket/x")
+
+
 def test_a_prior_known_by_draws_is_compared_by_draws(tmp_path):
     prior = eande.SamplerPrior(same_sampler)
     eande.simulate(noisy, prior, 20, store=tmp_path / "s.zarr", progress=False)

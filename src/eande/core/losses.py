@@ -49,7 +49,14 @@ def info_nce(scores: Tensor, excluded: Tensor | None = None) -> Tensor:
 
 
 def inter_domain_info_nce(
-    f: Tensor, g: Tensor, score: Score, *, groups: Tensor | None = None, bank: MemoryBank | None = None, failed: Tensor | None = None
+    f: Tensor,
+    g: Tensor,
+    score: Score,
+    *,
+    groups: Tensor | None = None,
+    bank: MemoryBank | None = None,
+    failed: Tensor | None = None,
+    push_emulator: bool = True,
 ) -> tuple[Tensor, Tensor]:
     """Return L_ΦY (each datum picks its parameters) and L_YΦ (each parameter picks its datum).
 
@@ -63,20 +70,25 @@ def inter_domain_info_nce(
         groups: id of the parameters of each pair (M,): pairs of one group are no negatives of each other.
         bank: past embeddings as further negatives.
         failed: emulated parameters (k, n) whose simulation failed, negatives in L_ΦY.
+        push_emulator: whether the negatives of L_ΦY push the emulator. Without, L_ΦY draws g(φ_i) towards f(y_i) and no gradient reaches
+            the emulator from the sum over candidates: with few parameters that push is what it over-fits by.
     """
     if bank is not None and groups is None:
         raise InputError("groups: expected the group ids of the batch with a memory bank, got None: its own simulations could not be masked")
-    by_datum = score(f, g)
-    by_parameter = by_datum.T
-    if bank is not None:
-        by_datum = torch.cat([by_datum, score(f, bank.g)], dim=1)
-        by_parameter = torch.cat([by_parameter, score(bank.f, g).T], dim=1)
+    scores = score(f, g)
+    by_parameter = scores.T if bank is None else torch.cat([scores.T, score(bank.f, g).T], dim=1)
+    candidates = [g] + ([] if bank is None else [bank.g]) + ([] if failed is None else [failed])
+    if push_emulator:
+        by_datum = scores if len(candidates) == 1 else torch.cat([scores, score(f, torch.cat(candidates[1:]))], dim=1)
+    else:
+        by_datum = score(f, torch.cat(candidates).detach())
     excluded = _same_group(groups, bank)
-    by_parameter_loss = info_nce(by_parameter, excluded)
-    if failed is not None:
-        by_datum = torch.cat([by_datum, score(f, failed)], dim=1)
-        excluded = None if excluded is None else functional.pad(excluded, (0, len(failed)))
-    return info_nce(by_datum, excluded), by_parameter_loss
+    with_failed = excluded if excluded is None or failed is None else functional.pad(excluded, (0, len(failed)))
+    phi_y, y_phi = info_nce(by_datum, with_failed), info_nce(by_parameter, excluded)
+    if not push_emulator:
+        # Zero in value: it gives the emulator its pull towards the positive pair back.
+        phi_y = phi_y + (by_datum.diagonal() - scores.diagonal()).mean()
+    return phi_y, y_phi
 
 
 def symmetric_info_nce(f: Tensor, g: Tensor, score: Score, *, groups: Tensor | None = None, bank: MemoryBank | None = None) -> Tensor:

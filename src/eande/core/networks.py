@@ -155,19 +155,20 @@ class _Convolution(nn.Module):
         super().__init__()
         self.wraps, self.amount = wraps, kernel // 2
         convolution: type[nn.Conv1d | nn.Conv2d] = nn.Conv1d if len(wraps) == 1 else nn.Conv2d
-        self.convolution = convolution(inputs, outputs, kernel, stride, bias=False)
+        padding = tuple(0 if wrap else self.amount for wrap in wraps)
+        self.convolution = convolution(inputs, outputs, kernel, stride, padding=padding, bias=False)  # type: ignore[arg-type]
         nn.init.kaiming_normal_(self.convolution.weight, mode="fan_out", nonlinearity="relu")
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.convolution(_pad(x, self.amount, self.wraps))
+        return self.convolution(_wrap(x, self.amount, self.wraps))
 
 
-def _pad(x: Tensor, amount: int, wraps: tuple[bool, ...]) -> Tensor:
-    for mode, chosen in (("circular", True), ("constant", False)):
-        # torch counts padding from the last axis backwards, two numbers an axis.
-        padding = [amount if wrap is chosen else 0 for wrap in reversed(wraps) for _ in range(2)]
-        if any(padding):
-            x = functional.pad(x, padding, mode=mode)
+def _wrap(x: Tensor, amount: int, wraps: tuple[bool, ...]) -> Tensor:
+    """Continue periodic axes on both sides; concatenating keeps the memory format, which circular padding does not."""
+    for axis, wrap in enumerate(wraps, start=2):
+        if wrap and amount > 0:
+            size = x.shape[axis]
+            x = torch.cat([x.narrow(axis, size - amount, amount), x, x.narrow(axis, 0, amount)], dim=axis)
     return x
 
 
@@ -183,12 +184,12 @@ class _Stem(nn.Module):
         self.wraps = wraps
         self.convolution = _Convolution(inputs, outputs, 7 if wide else 3, 2 if wide else 1, wraps)
         self.norm = _norm(normalization, outputs, len(wraps))
-        self.pool = (nn.MaxPool1d if len(wraps) == 1 else nn.MaxPool2d)(3, 2) if wide else None
+        padding = tuple(0 if wrap else 1 for wrap in wraps)
+        self.pool = (nn.MaxPool1d if len(wraps) == 1 else nn.MaxPool2d)(3, 2, padding) if wide else None
 
     def forward(self, x: Tensor) -> Tensor:
         x = functional.relu(self.norm(self.convolution(x)))
-        # Zeros are neutral for a maximum after the ReLU.
-        return x if self.pool is None else self.pool(_pad(x, 1, self.wraps))
+        return x if self.pool is None else self.pool(_wrap(x, 1, self.wraps))
 
 
 class _ConvolutionBlock(nn.Module):

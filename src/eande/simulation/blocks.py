@@ -7,6 +7,7 @@ simulation costs only itself.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -100,11 +101,13 @@ class Outcome:
         phi: its parameters (size, D).
         y: its data (size, …), float32, NaN in failed rows; None if all failed.
         failed: reason of each failed row.
+        smooth: whether everything went as it should: nothing failed, and no call had to be made again.
     """
 
     phi: np.ndarray
     y: np.ndarray | None
     failed: dict[int, str]
+    smooth: bool = False
 
     def conform(self, shape: Sequence[int]) -> Outcome:
         """Return the outcome for a set of simulations whose data have that shape: all rows fail if theirs is another."""
@@ -127,56 +130,58 @@ def run_block(simulator: Simulator, job: Job, begin: Callable[[int | None], None
         try:
             # Copies both ways: a simulator may change its argument in place, or hand out one buffer again and again.
             given = simulator(job.phi.copy(), np.random.default_rng(derive_seed(job.seed, "simulator", job.block)))
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             job = job.without(None, _reason(error))
         else:
-            return _screened(job.phi, np.array(_as_batch(given, len(job.phi)), dtype=np.float32), dict(job.excluded))
+            return _screened(job.phi, np.array(_as_batch(given, len(job.phi)), dtype=np.float32), {}, smooth=True)
     return _run_rows(simulator, job, begin)
 
 
 def _run_rows(simulator: Simulator, job: Job, begin: Callable[[int | None], None]) -> Outcome:
     rows: dict[int, np.ndarray] = {}
-    failed = dict(job.excluded)
+    failed, one_vector = dict(job.excluded), isinstance(simulator, Each)
     for row in range(len(job.phi)):
         if row in failed:
             continue
         begin(row)
         rng = np.random.default_rng(derive_seed(job.seed, "simulator", job.block, row))
         try:
-            if isinstance(simulator, Each):
-                given = np.atleast_1d(_as_numbers(simulator.function(job.phi[row].copy(), rng)))
-            else:
-                given = _as_batch(simulator(job.phi[row : row + 1].copy(), rng), 1)[0]
-            rows[row] = np.array(given, dtype=np.float32)
-        except InputError:
-            raise
-        except Exception as error:
+            given = simulator.function(job.phi[row].copy(), rng) if isinstance(simulator, Each) else simulator(job.phi[row : row + 1].copy(), rng)
+        except (Exception, SystemExit) as error:
             failed[row] = _reason(error)
+        else:
+            datum = np.atleast_1d(_as_numbers(given)) if one_vector else _as_batch(given, 1)[0]
+            rows[row] = np.array(datum, dtype=np.float32)
     if not rows:
         return Outcome(job.phi, None, failed)
-    shape = next(iter(rows.values())).shape
+    # The commonest shape, not the first: one odd simulation must not make all others odd.
+    shape = Counter(datum.shape for datum in rows.values()).most_common(1)[0][0]
     y = np.full((len(job.phi), *shape), np.nan, dtype=np.float32)
     for row, datum in rows.items():
         if datum.shape == shape:
             y[row] = datum
         else:
             failed[row] = f"data of shape {show_shape(datum.shape)} instead of {show_shape(shape)}"
-    return _screened(job.phi, y, failed)
+    return _screened(job.phi, y, failed, smooth=one_vector)
 
 
 def _as_numbers(given: Any) -> np.ndarray:
     """Take an array or tensor of real numbers; anything else is a mistake in the simulator, not a failed simulation."""
     if hasattr(given, "detach"):
         given = given.detach().cpu()
+    if isinstance(given, np.ma.MaskedArray):
+        given = np.ma.filled(given.astype(np.float64), np.nan)
     numbers = np.asarray(given)
     if numbers.dtype.kind not in "biuf":
         raise InputError(f"simulator output: expected real numbers in an array or tensor, got {numbers.dtype} in {type(given).__name__}")
+    if numbers.size == 0:
+        raise InputError(f"simulator output: expected at least one number, got an array of shape {numbers.shape}")
     return numbers
 
 
 def _as_batch(given: Any, size: int) -> np.ndarray:
     numbers = _as_numbers(given)
-    if numbers.ndim < 2 or len(numbers) != size or numbers[0].size == 0:
+    if numbers.ndim < 2 or len(numbers) != size:
         raise InputError(
             f"simulator output: expected first axis {size} and at least one axis per datum, got shape {numbers.shape}; "
             "a function of one parameter vector comes in through eande.each(function)"
@@ -184,7 +189,7 @@ def _as_batch(given: Any, size: int) -> np.ndarray:
     return numbers
 
 
-def _screened(phi: np.ndarray, y: np.ndarray, failed: dict[int, str]) -> Outcome:
+def _screened(phi: np.ndarray, y: np.ndarray, failed: dict[int, str], *, smooth: bool) -> Outcome:
     """Mark rows that are not finite as failed."""
     flat = y.reshape(len(y), -1)
     # One reduction settles the usual case without a mask the size of the data.
@@ -194,9 +199,9 @@ def _screened(phi: np.ndarray, y: np.ndarray, failed: dict[int, str]) -> Outcome
         elif np.isinf(flat[row]).any():
             failed.setdefault(row, "infinity in the data")
     y[list(failed)] = np.nan
-    return Outcome(phi, y if len(failed) < len(y) else None, dict(sorted(failed.items())))
+    return Outcome(phi, y if len(failed) < len(y) else None, dict(sorted(failed.items())), smooth and not failed)
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: BaseException) -> str:
     text = f"{type(error).__name__}: {error}".strip(": ")
     return text if len(text) <= _LONGEST_REASON else f"{text[: _LONGEST_REASON - 1]}…"

@@ -5,11 +5,13 @@ from __future__ import annotations
 import dis
 import functools
 import hashlib
+import inspect
 import platform
 from collections.abc import Mapping
 from dataclasses import asdict, is_dataclass
 from importlib.metadata import version
 from pathlib import Path
+from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -40,36 +42,66 @@ def describe_prior(prior: Prior) -> dict[str, Any]:
 def describe_simulator(simulator: Any) -> dict[str, Any]:
     """Describe a simulator by its name and settings.
 
-    Settings are what ``simulator.settings`` says, the fields of a dataclass, the arguments of a ``functools.partial``, and
-    the default arguments and captured numbers, texts and arrays of a function.
+    Settings are what ``simulator.settings`` says, the fields of a dataclass, the public attributes of another object (also of
+    the one a method belongs to), the arguments of a ``functools.partial``, and the default arguments of a function with the
+    numbers, texts, arrays and dictionaries that it captures or finds among its globals. What a function or method changes
+    itself, a counter for instance, is state and does not count; nor do lists, which are often logs.
     """
     if isinstance(simulator, Each):
         return {"each": describe_simulator(simulator.function)}
     if isinstance(simulator, functools.partial):
         return {**describe_simulator(simulator.func), "arguments": _plain([list(simulator.args), simulator.keywords])}
-    if hasattr(simulator, "__code__"):
+    if inspect.ismethod(simulator):
+        return {"method": simulator.__name__, "of": describe_simulator(simulator.__self__)}
+    if inspect.isfunction(simulator):
         return _describe_function(simulator)
     described: dict[str, Any] = {"name": getattr(simulator, "__qualname__", type(simulator).__qualname__)}
     settings = getattr(simulator, "settings", None)
     if settings is None and is_dataclass(simulator) and not isinstance(simulator, type):
         settings = asdict(simulator)
-    return described if settings is None else {**described, "settings": _plain(settings)}
+    if settings is None and not isinstance(simulator, type):
+        methods = (method for name, method in vars(type(simulator)).items() if inspect.isfunction(method) and name != "__init__")
+        changed = {name for method in methods for name in _stored(method.__code__, "STORE_ATTR")}
+        settings = _settings({name: value for name, value in getattr(simulator, "__dict__", {}).items() if not name.startswith("_")}, changed)
+    return {**described, "settings": _plain(settings)} if settings else described
 
 
 def _describe_function(function: Any) -> dict[str, Any]:
     code = function.__code__
-    # What a function changes itself (a counter, say) is state, not a setting.
-    changed = {step.argval for step in dis.get_instructions(code) if step.opname == "STORE_DEREF"}
-    captured = {}
-    for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
-        if name not in changed and (isinstance(cell.cell_contents, _SETTINGS) or hasattr(cell.cell_contents, "__array__")):
-            captured[name] = cell.cell_contents
-    given = {"defaults": function.__defaults__, "keywords": function.__kwdefaults__, "captured": captured}
+    cells = {name: cell.cell_contents for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True)}
+    found = {name: function.__globals__[name] for name in code.co_names if name in function.__globals__}
+    given = {
+        "defaults": function.__defaults__,
+        "keywords": function.__kwdefaults__,
+        "captured": _settings(cells, _stored(code, "STORE_DEREF")),
+        "globals": _settings(found, _stored(code, "STORE_GLOBAL")),
+    }
     described = {"name": function.__qualname__} | {key: _plain(value) for key, value in given.items() if value}
     if function.__qualname__.endswith("<lambda>"):
         # Lambdas share one name: tell them apart by what they do.
-        described["code"] = hashlib.sha256(code.co_code + repr((code.co_consts, code.co_names)).encode()).hexdigest()[:16]
+        described["code"] = hashlib.sha256(repr(_contents(code)).encode()).hexdigest()[:16]
     return described
+
+
+def _stored(code: CodeType, instruction: str) -> set[str]:
+    """Return the names that a piece of code, or a function inside it, assigns to with that instruction."""
+    inner = [constant for constant in code.co_consts if isinstance(constant, CodeType)]
+    return {step.argval for step in dis.get_instructions(code) if step.opname == instruction}.union(*(_stored(one, instruction) for one in inner))
+
+
+def _settings(values: Mapping[str, Any], changed: set[str]) -> dict[str, Any]:
+    """Choose what is a setting rather than a state or a tool."""
+    kinds = (*_SETTINGS, tuple, dict)
+    return {name: value for name, value in values.items() if name not in changed and (isinstance(value, kinds) or hasattr(value, "__array__"))}
+
+
+def _contents(code: CodeType) -> list[Any]:
+    """Return what a piece of code consists of, without anything that differs between processes."""
+    constants = [
+        _contents(constant) if isinstance(constant, CodeType) else sorted(map(repr, constant)) if isinstance(constant, frozenset) else repr(constant)
+        for constant in code.co_consts
+    ]
+    return [code.co_code.hex(), code.co_names, constants]
 
 
 def versions() -> dict[str, str]:
@@ -98,5 +130,7 @@ def _plain(value: Any) -> Any:
         return [_plain(item) for item in value]
     if hasattr(value, "__array__"):
         array = np.asarray(value)
+        if array.dtype.hasobject:
+            return f"array {array.dtype} {array.shape}"
         return f"array {array.dtype} {array.shape} {hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()[:16]}"
     return getattr(value, "__qualname__", type(value).__qualname__)

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from eande.core.checks import InputError, check_choice, check_count, check_finite, show_shape
 from eande.simulation.simulations import Simulations, as_groups, digest
-from eande.simulation.sources import Source
+from eande.simulation.sources import Source, as_index
 
 _NUMERIC, _SUFFIXES = "biuf", (".npz", ".nc", ".nc4", ".cdf")
 # A fingerprint of a lazy dataset reads windows of so many data, each of about so many numbers.
@@ -101,7 +101,7 @@ class FileSource(Source):
 
     def subset(self, index: Any) -> FileSource:
         """Return the source of the chosen data."""
-        return FileSource(self.rows[index], self.y_shape, self.files, self.y, self.others)
+        return FileSource(self.rows[as_index(index)], self.y_shape, self.files, self.y, self.others)
 
     def fingerprint(self) -> str:
         """Return a digest of the files' paths, sizes and times of change, as they are now."""
@@ -135,7 +135,7 @@ class XarraySource(Source):
 
     def subset(self, index: Any) -> XarraySource:
         """Return the source of the chosen data."""
-        return XarraySource(self.rows[index], self.array, self.dimension)
+        return XarraySource(self.rows[as_index(index)], self.array, self.dimension)
 
     def fingerprint(self) -> str:
         """Return a digest of a spread of windows."""

@@ -13,10 +13,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-import google_crc32c
 import numpy as np
 
 from eande.core.checks import InputError
+
+try:
+    import google_crc32c
+except ImportError as error:
+    raise ImportError(f"a store needs zarr ({error}): pip install 'embed-and-emulate[scale]'") from None
 
 _MISSING = np.iinfo(np.uint64).max
 REMEDY = "simulate(…, redo='damaged') simulates what is damaged again"
@@ -146,6 +150,7 @@ class Record:
                 writing.flush()
                 os.fsync(writing.fileno())
             temporary.replace(file)
+            sync([file.parent])
         finally:
             temporary.unlink(missing_ok=True)
 
@@ -181,7 +186,7 @@ class Record:
 def read_records(path: Path) -> tuple[dict[int, Record], dict[int, str]]:
     """Read all commit records in order; those that cannot be read come back as problems."""
     records, damaged = {}, {}
-    for file in sorted((path / "commits").glob("*.json")):
+    for file in sorted((path / "commits").glob("[0-9]*.json")):
         try:
             records[int(file.stem)] = Record.read(file)
         except Damaged as problem:
@@ -190,10 +195,13 @@ def read_records(path: Path) -> tuple[dict[int, Record], dict[int, str]]:
 
 
 def sync(files: Iterable[Path]) -> None:
-    """Make sure files are on the disk."""
+    """Make sure that files, and the names in folders, are on the disk."""
     for file in files:
-        with file.open("rb") as written:
-            os.fsync(written.fileno())
+        descriptor = os.open(file, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def _crc(values: np.ndarray) -> int:

@@ -18,22 +18,22 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from eande.core.checks import EandeWarning, InputError, check_at_least, check_choice, check_count, check_positive
 from eande.core.prior import as_prior
 from eande.core.seeds import derive_seed
-from eande.simulation.blocks import Job, Outcome, SimulationError, Simulator, block_sizes
-from eande.simulation.executors import Pool, make_pool
+from eande.simulation.blocks import Job, SimulationError, Simulator
+from eande.simulation.executors import Pool, check_executor, make_pool
 from eande.simulation.provenance import describe_prior, describe_simulator
-from eande.simulation.simulations import Failures, Simulations
+from eande.simulation.simulations import Simulations
+from eande.simulation.targets import Memory, Stored
 from eande.simulation.workers import Report
 
-_BLOCK_SIZE = 100
 # The share of failures is judged once so many simulations have ended.
 _ENOUGH_TO_JUDGE = 50
+# Seconds after which a block that another process holds is tried again.
+_LOOK_AGAIN = 0.5
 
 
 def simulate(
@@ -80,17 +80,22 @@ def simulate(
     check_at_least("failure_limit", failure_limit, 0)
     if block_size is not None:
         check_count("block_size", block_size, 1)
+        block_size = int(block_size)
     if timeout is not None:
         check_positive("timeout", timeout)
-    known = as_prior(prior)
-    target: _Memory | _Stored
+    if redo is not None:
+        check_choice("redo", redo, ("damaged", "failed"))
+    # Everything is checked before a store is made or extended.
+    check_executor(executor)
+    known, n = as_prior(prior), int(n)
+    target: Memory | Stored
     if store is None:
         if redo is not None:
             raise InputError(f"redo: expected None without a store, got {redo!r}")
-        target = _Memory(n, block_size or _BLOCK_SIZE)
+        target = Memory(n, block_size)
     else:
         about = {"prior": describe_prior(known), "simulator": describe_simulator(simulator), "seed": int(seed)}
-        target = _Stored(store, n, about, known.dimension, block_size, redo)
+        target = Stored(store, n, about, known.dimension, block_size, redo)
 
     def job(block: int) -> Job:
         phi = known.sample(target.sizes[block], seed=derive_seed(seed, "phi", block)).numpy()
@@ -98,10 +103,10 @@ def simulate(
 
     missing = target.missing()
     if missing:
-        pool = make_pool(executor, timeout, simulator, target.path)
+        run = _Run(target, job, n, failure_limit)
+        pool = make_pool(executor, timeout, simulator, target.path, lambda: run.stopping)
         try:
-            run = _Run(target, pool, job, n, failure_limit)
-            run.run(missing, progress)
+            run.run(pool, missing, progress)
         finally:
             pool.close()
         if run.reasons:
@@ -113,57 +118,73 @@ def simulate(
 class _Run:
     """One call of ``simulate`` at work: keeps a bounded number of blocks in flight until none is missing."""
 
-    def __init__(self, target: _Memory | _Stored, pool: Pool, job: Callable[[int], Job], n: int, failure_limit: float) -> None:
-        self.target, self.pool, self.job, self.n, self.failure_limit = target, pool, job, n, failure_limit
+    def __init__(self, target: Memory | Stored, job: Callable[[int], Job], n: int, failure_limit: float) -> None:
+        self.target, self.job, self.n, self.failure_limit = target, job, n, failure_limit
         self.reasons: Counter[str] = Counter()
         self.ended = 0
         self.stopping = False
 
-    def run(self, missing: list[int], progress: bool) -> None:
+    def run(self, pool: Pool, missing: list[int], progress: bool) -> None:
         """Simulate the missing blocks."""
         sizes = self.target.sizes
         self.there = self.n - sum(sizes[block] for block in missing)
         columns = (TextColumn("simulating"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[news]}"), TimeRemainingColumn())
         with Progress(*columns, disable=not progress) as bar, self._interruptible(bar):
             self._bar, self._task, self._began = bar, bar.add_task("", total=self.n, completed=self.there, news=""), time.monotonic()
-            self._work(deque(missing))
+            self._work(pool, deque(missing))
         if self.stopping:
             raise KeyboardInterrupt(
                 f"stopped: {self.there + self.ended} of {self.n} simulations are in {self.target.path}; the same call goes on from there"
             )
 
-    def _work(self, waiting: deque[int]) -> None:
+    def _work(self, pool: Pool, waiting: deque[int]) -> None:
         running: dict[Future[Report], int] = {}
+        busy: dict[int, float] = {}
         try:
-            while running or (waiting and not self.stopping):
-                while waiting and len(running) < self.pool.at_once and not self.stopping:
+            while running or ((waiting or busy) and not self.stopping):
+                now = time.monotonic()
+                waiting += [block for block, until in busy.items() if until <= now]
+                busy = {block: until for block, until in busy.items() if until > now}
+                at_once = pool.at_once
+                while waiting and len(running) < at_once and not self.stopping:
                     block = waiting.popleft()
-                    running[self.pool.submit(self.job(block))] = block
-                busy = False
-                for future in wait(running, timeout=0.5, return_when=FIRST_COMPLETED).done:
+                    running[pool.submit(self.job(block))] = block
+                if not running:
+                    time.sleep(0.05)
+                for future in wait(running, timeout=0.2, return_when=FIRST_COMPLETED).done:
                     block = running.pop(future)
-                    report = _result(future, block, self.target.path)
-                    if report is None:
-                        continue
-                    if report.state == "busy":
-                        busy = True
-                        waiting.append(block)
-                    else:
-                        self._accept(report)
-                if busy and not running:
-                    # Another process is at what is missing: look again soon.
-                    time.sleep(0.2)
-                if self.stopping:
+                    report = self._result(future, block)
+                    if report is not None and not (report.state in ("done", "there") and self._accept(report)):
+                        # Another process is at it, or took it back: look again in a while.
+                        busy[block] = time.monotonic() + _LOOK_AGAIN
+                if self.stopping and pool.cancels:
                     # Those that have not begun; the others come to their end.
                     _cancel(running)
         finally:
             _cancel(running)
 
-    def _accept(self, report: Report) -> None:
-        """Take in a block, and stop where too many have failed."""
-        self.target.accept(report)
+    def _result(self, future: Future[Report], block: int) -> Report | None:
+        """Return a job's report, None if it came to nothing because the run is stopping; what breaks outside the simulator stops the run."""
+        try:
+            return future.result()
+        except (InputError, SimulationError, CancelledError):
+            if self.stopping and future.cancelled():
+                return None
+            raise
+        except (Exception, KeyboardInterrupt) as error:
+            if self.stopping:
+                # Ctrl-C in a terminal reaches the processes of a pool, too.
+                return None
+            stored = "" if self.target.path is None else f"; {self.target.path} keeps what is complete, and the same call goes on"
+            raise SimulationError(f"the executor could not run block {block} ({type(error).__name__}: {error}){stored}") from error
+
+    def _accept(self, report: Report) -> bool:
+        """Take in a block, and stop where too many have failed; False if it is not there after all."""
+        reasons = self.target.accept(report)
+        if reasons is None:
+            return False
         self.ended += self.target.sizes[report.block]
-        self.reasons.update(report.reasons)
+        self.reasons.update(reasons)
         failed, rate = self.reasons.total(), self.ended / (time.monotonic() - self._began + 1e-9)
         news = f"{rate:.3g}/s" + (f", {failed} failed" if failed else "")
         self._bar.update(self._task, completed=self.there + self.ended, news=news)
@@ -172,6 +193,7 @@ class _Run:
             raise SimulationError(
                 f"{failed} of {self.ended} simulations failed, more than failure_limit={self.failure_limit:g} allows: {self.commonest()}{kept}"
             )
+        return True
 
     def commonest(self) -> str:
         """Return the three commonest reasons of failure."""
@@ -197,88 +219,6 @@ class _Run:
             signal.signal(signal.SIGINT, before)
 
 
-def _result(future: Future[Report], block: int, path: str | None) -> Report | None:
-    """Return a job's report, None if it was cancelled; what breaks outside the simulator stops the run."""
-    try:
-        return future.result()
-    except CancelledError:
-        return None
-    except (InputError, SimulationError):
-        raise
-    except Exception as error:
-        stored = "" if path is None else f"; {path} keeps what is complete, and the same call goes on"
-        raise SimulationError(f"the executor could not run block {block} ({type(error).__name__}: {error}){stored}") from error
-
-
 def _cancel(running: dict[Future[Report], int]) -> None:
     for future in running:
         future.cancel()
-
-
-class _Memory:
-    """Blocks kept in memory."""
-
-    path = None
-
-    def __init__(self, n: int, block_size: int) -> None:
-        self.sizes = block_sizes([n], block_size)
-        self._starts = np.cumsum([0, *self.sizes])
-        self._phi: np.ndarray | None = None
-        self._y: np.ndarray | None = None
-        self._failed: dict[int, str] = {}
-
-    def missing(self) -> list[int]:
-        return list(range(len(self.sizes)))
-
-    def accept(self, report: Report) -> None:
-        assert report.outcome is not None
-        outcome: Outcome = report.outcome
-        n, rows = int(self._starts[-1]), slice(self._starts[report.block], self._starts[report.block + 1])
-        if self._phi is None:
-            self._phi = np.empty((n, outcome.phi.shape[1]), dtype=np.float32)
-        self._phi[rows] = outcome.phi
-        if outcome.y is not None:
-            if self._y is None:
-                self._y = np.empty((n, *outcome.y.shape[1:]), dtype=np.float32)
-            outcome = outcome.conform(self._y.shape[1:])
-        if outcome.y is not None and self._y is not None:
-            self._y[rows] = outcome.y
-        self._failed |= {int(self._starts[report.block]) + row: reason for row, reason in outcome.failed.items()}
-
-    def simulations(self) -> Simulations:
-        if self._phi is None or self._y is None:
-            raise SimulationError(f"none of {self._starts[-1]} simulations succeeded: {Counter(self._failed.values()).most_common(3)}")
-        bad = sorted(self._failed)
-        phi, y = torch.from_numpy(self._phi), torch.from_numpy(self._y)
-        failures = Failures(phi[bad], tuple(self._failed[row] for row in bad))
-        if bad:
-            good = np.setdiff1d(np.arange(len(phi)), bad)
-            phi, y = phi[good], y[good]
-        return Simulations(phi, y, torch.arange(len(phi)), failures)
-
-
-class _Stored:
-    """Blocks in a store."""
-
-    def __init__(self, path: str | Path, n: int, about: dict[str, Any], dimension: int, block_size: int | None, redo: str | None) -> None:
-        from eande.simulation.store import Store
-
-        self._store = Store.prepare(path, n, about, dimension=dimension, block_size=block_size, default_size=_BLOCK_SIZE)
-        # Workers may have another working directory.
-        self.path, self.sizes = str(Path(path).resolve()), self._store.sizes
-        if redo is not None:
-            check_choice("redo", redo, ("damaged", "failed"))
-            damaged = list(self._store.check()) if redo == "damaged" else []
-            failed = [block for block, record in self._store.records().items() if record.failed] if redo == "failed" else []
-            self._store.discard(damaged + failed)
-
-    def missing(self) -> list[int]:
-        there = self._store.records()
-        return [block for block in range(len(self.sizes)) if block not in there]
-
-    def accept(self, report: Report) -> None:
-        if self._store.record(report.block) is None:
-            raise SimulationError(f"block {report.block} was reported as written, but it is not in {self.path}: workers must see that folder")
-
-    def simulations(self) -> Simulations:
-        return Simulations.open(self._store.path)

@@ -76,8 +76,8 @@ class Simulations:
             phi: parameters.
             y: data.
             groups: rows with equal entries are simulations of one φ.
-            failed_phi: parameters (m, D) drawn from the same prior whose simulation gave no data. Leaving them out would
-                favour, in the posterior, the parameters that rarely fail.
+            failed_phi: parameters (m, D) drawn from the same prior whose simulation gave no data, one row per φ. Leaving them out
+                would favour, in the posterior, the parameters that often fail.
         """
         phi, y = as_float_tensor("phi", phi).cpu().clone(), as_float_tensor("y", y)
         check_shape("phi", phi, ("n", "D"))
@@ -148,7 +148,7 @@ class Simulations:
         phi = self.phi[index]
         if phi.ndim != 2:
             raise InputError(f"simulations: expected a slice or a list of indices, got {index!r}; one datum is simulations.y[i]")
-        kept = round(len(self.failures) * len(phi) / len(self))
+        kept = round(len(self.failures) * len(phi) / max(1, len(self)))
         spread = torch.linspace(0, len(self.failures) - 1, kept).round().long() if kept else torch.zeros(0, dtype=torch.long)
         return Simulations(phi, take(self.y, index), self.groups[index], self.failures[spread])
 

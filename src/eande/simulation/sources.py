@@ -55,9 +55,9 @@ class Source(ABC):
 
     def __getitem__(self, index: Any) -> Tensor:
         """Read whole data: one for an integer, a batch for anything else that picks from a tensor."""
-        rows = np.atleast_1d(self.rows[_as_index(index)])
+        rows = np.atleast_1d(self.rows[as_index(index)])
         data = self._read_all(rows, np.zeros(len(rows), dtype=np.int64), self.y_shape[0])
-        return data[0] if np.ndim(self.rows[_as_index(index)]) == 0 else data
+        return data[0] if np.ndim(self.rows[as_index(index)]) == 0 else data
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         """Read everything, for numpy and torch."""
@@ -65,10 +65,7 @@ class Source(ABC):
 
     def windows(self, index: Tensor, starts: Tensor, length: int) -> Tensor:
         """Read a window of that length along the first axis of each chosen datum."""
-        first, last = (int(starts.min()), int(starts.max())) if len(starts) else (0, 0)
-        if first < 0 or last + length > self.y_shape[0]:
-            raise InputError(f"starts: expected windows of length {length} inside {self.y_shape[0]} entries, got starts from {first} to {last}")
-        return self._read_all(self.rows[_as_index(index)], starts.cpu().numpy(), length)
+        return self._read_all(self.rows[as_index(index)], starts.cpu().numpy(), length)
 
     def _read_all(self, rows: np.ndarray, starts: np.ndarray, length: int) -> Tensor:
         out = np.empty((len(rows), length, *self.y_shape[1:]), dtype=np.float32)
@@ -104,6 +101,9 @@ class Rows:
     def windows(self, starts: Tensor, length: int) -> Tensor:
         """Read a window of that length, from its own start, along the first axis of each datum."""
         check_shape("starts", starts, (len(self),))
+        first, last = (int(starts.min()), int(starts.max())) if len(starts) else (0, 0)
+        if first < 0 or last + length > self.shape[1]:
+            raise InputError(f"starts: expected windows of length {length} inside {self.shape[1]} entries, got starts from {first} to {last}")
         if isinstance(self.y, Source):
             return self.y.windows(self.index, starts, length)
         if self.y.device.type == "cpu":
@@ -118,7 +118,8 @@ def take(y: Tensor | Source, index: Any) -> Tensor | Source:
     return y.subset(index) if isinstance(y, Source) else y[index]
 
 
-def _as_index(index: Any) -> Any:
+def as_index(index: Any) -> Any:
+    """Turn an index of a tensor into one of an array; a tensor of one entry stays a list of one."""
     if isinstance(index, Tensor):
         return index.cpu().numpy()
     if isinstance(index, tuple):

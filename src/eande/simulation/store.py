@@ -59,7 +59,8 @@ class Store:
     """
 
     def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
+        # Simulators may change the working directory.
+        self.path = Path(path).absolute()
         if not (self.path / "zarr.json").is_file():
             got = "nothing there" if not self.path.exists() else "a folder of something else" if self.path.is_dir() else "a file"
             raise InputError(f"{self.path}: expected an eande store, got {got}")
@@ -77,12 +78,15 @@ class Store:
             block_size: simulations per block; None takes what the store has.
             default_size: the block size of a new store if None is given.
         """
-        path = Path(path)
+        if "://" in str(path):
+            raise InputError(f"store: expected the name of a folder, got the address {path}")
+        path = Path(path).absolute()
         if path.is_file():
             raise InputError(f"store: expected the name of a folder, got the file {path}")
         with _writable(path):
             path.mkdir(parents=True, exist_ok=True)
-            if not {child.name for child in path.iterdir() if child.suffix != _DEBRIS} <= _OURS:
+            names = {child.name for child in path.iterdir() if child.suffix != _DEBRIS}
+            if "zarr.json" not in names and not names <= _OURS:
                 raise InputError(f"store: expected a store or an empty folder, got {path} with other things in it")
             for folder in ("locks", "commits"):
                 (path / folder).mkdir(exist_ok=True)
@@ -94,6 +98,7 @@ class Store:
                     new = {"format": FORMAT, **about, "block_size": size, "extents": [n], "versions": versions()}
                     _create(path, "phi", len(block_sizes([n], size)) * size, (dimension,), {"chunks": (size, dimension)})
                     zarr.create_group(path, attributes={"eande": new})
+                    sync([path / "phi" / "zarr.json", path / "zarr.json", path])
                 store = cls(path)
                 wanted = about if block_size is None else {**about, "block_size": block_size}
                 check_same(path, json.loads(json.dumps(wanted)), store.about)
@@ -138,7 +143,10 @@ class Store:
     def record(self, block: int) -> Record | None:
         """Return the commit record of a block, None if it has none."""
         file = self.layout.record_file(block)
-        return Record.read(file) if file.exists() else None
+        try:
+            return Record.read(file) if file.exists() else None
+        except Damaged as problem:
+            raise InputError(f"{self.path}: expected a whole commit record, got a damaged one ({problem}); {REMEDY}") from None
 
     @contextmanager
     def writing(self, block: int) -> Iterator[bool]:
@@ -155,8 +163,9 @@ class Store:
             yield held
         finally:
             if held:
-                # Whoever opens a new lock file from now on looks for the record first, and finds it.
-                Path(lock.lock_file).unlink(missing_ok=True)
+                if self.layout.record_file(block).exists():
+                    # Whoever makes a new lock file from now on looks for the record first, and finds it.
+                    Path(lock.lock_file).unlink(missing_ok=True)
                 lock.release()
 
     def write(self, block: int, outcome: Outcome) -> Outcome:
@@ -172,8 +181,10 @@ class Store:
                     shutil.rmtree(folder)
                 if values is not None:
                     zarr.open_array(self.path / name, mode="r+")[rows] = values
-                    sync(file for file in folder.rglob("*") if file.is_file())
+                    sync([*folder.rglob("*"), folder, folder.parent])
             layout = self.layout
+            for debris in layout.record_file(block).parent.glob(f"{block:08d}.json.*.tmp"):
+                debris.unlink()
             Record.of(layout, block, len(outcome.phi), outcome.failed).write(layout)
         return outcome
 
@@ -201,10 +212,16 @@ class Store:
         return dict(sorted(damaged.items()))
 
     def discard(self, blocks: Iterable[int]) -> None:
-        """Take back the records of blocks: to the next call of ``simulate`` they are missing."""
-        with _writable(self.path):
-            for block in blocks:
-                self.layout.record_file(block).unlink(missing_ok=True)
+        """Take back the records of blocks, but for those another process is writing: to the next call of ``simulate`` they are missing."""
+        for block in blocks:
+            with self.writing(block) as held:
+                if held:
+                    with _writable(self.path):
+                        self.layout.record_file(block).unlink(missing_ok=True)
+        if not any(record.pieces for record in read_records(self.path)[0].values()):
+            # No data are left: their shape is open again.
+            with _writable(self.path), FileLock(self.path / "locks" / "store"):
+                shutil.rmtree(self.path / "y", ignore_errors=True)
 
 
 def _create(path: Path, name: str, rows: int, shape: tuple[int, ...], chunks: dict[str, Any]) -> None:

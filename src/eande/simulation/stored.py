@@ -7,6 +7,8 @@ more memory than the window.
 from __future__ import annotations
 
 import hashlib
+import os
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +18,19 @@ import torch
 from eande.core.checks import InputError
 from eande.simulation.shards import REMEDY, Damaged, Layout, Record
 from eande.simulation.simulations import Failures, Simulations
-from eande.simulation.sources import Source
+from eande.simulation.sources import Source, as_index
 from eande.simulation.store import Store
 
 
-def open_store(path: str | Path, *, verify: bool = True) -> Simulations:
-    """Do what :meth:`Simulations.open` promises, in the order of the blocks."""
+def open_store(path: str | Path, *, verify: bool = True, blocks: int | None = None) -> Simulations:
+    """Do what :meth:`Simulations.open` promises, in the order of the blocks; with ``blocks``, for the first ones only."""
     store = Store(path)
-    layout, records = store.layout, store.records()
+    # Records first: what they name is there.
+    records, layout = store.records(), store.layout
     rows, phi, failed_phi, reasons = [], [], [], []
     for block, record in records.items():
+        if blocks is not None and block >= blocks:
+            continue
         try:
             parameters = record.parameters(layout)
         except Damaged as problem:
@@ -37,7 +42,9 @@ def open_store(path: str | Path, *, verify: bool = True) -> Simulations:
         failed_phi.append(parameters[~good])
         reasons += [record.failed[row] for row in sorted(record.failed)]
     if not any(map(len, rows)):
-        raise InputError(f"{path}: expected at least one complete simulation, got none; simulate(…, store=…) fills it")
+        why = "; ".join(f"{count} × {reason}" for reason, count in Counter(reasons).most_common(3))
+        got = f"{len(reasons)} failed ones ({why})" if reasons else "none; simulate(…, store=…) fills it"
+        raise InputError(f"{path}: expected at least one complete simulation, got {got}")
     data = StoredData(layout, np.concatenate(rows), records, verify=verify)
     failures = Failures(torch.from_numpy(np.concatenate(failed_phi)), tuple(reasons))
     return Simulations(torch.from_numpy(np.concatenate(phi)), data, torch.arange(len(data)), failures)
@@ -56,7 +63,7 @@ class StoredData(Source):
     def __init__(self, layout: Layout, rows: np.ndarray, records: dict[int, Record], *, verify: bool) -> None:
         super().__init__(rows, layout.y_shape)
         self._layout, self._records = layout, records
-        self._places: dict[int, np.ndarray] = {}
+        self._seen: dict[int, tuple[tuple[int, ...], np.ndarray]] = {}
         self._trusted: set[tuple[int, int]] | None = set() if verify else None
 
     def read(self, row: int, start: int, stop: int, out: np.ndarray) -> None:
@@ -64,34 +71,45 @@ class StoredData(Source):
         layout = self._layout
         block, place = divmod(row, layout.block_size)
         piece, inside = divmod(place, layout.together)
-        stride = layout.row_bytes // layout.y_shape[0]
-        begin, count = inside * layout.row_bytes + start * stride, (stop - start) * stride
+        begin = inside * layout.row_bytes + start * (layout.row_bytes // layout.y_shape[0])
         try:
-            if block not in self._places:
-                self._places[block] = layout.places(block)
-            where = self._places[block][piece]
-            if self._trusted is not None and (block, piece) not in self._trusted:
-                self._verified(block, piece, where)
             with layout.y_file(block).open("rb", buffering=0) as file:
+                where = self._places(block, file)[piece]
+                if self._trusted is not None and (block, piece) not in self._trusted:
+                    self._verify(block, piece, where)
                 file.seek(int(where[0]) + begin)
-                got = file.readinto(out.data.cast("B"))
-            if got != count:
-                raise Damaged(f"{layout.y_file(block)}: shorter than it was")
-        except (Damaged, OSError) as error:
-            raise InputError(f"{layout.path}: expected the data as they were written, got block {block} damaged ({error}); {REMEDY}") from None
+                rest = out.data.cast("B")
+                while len(rest):
+                    got = file.readinto(rest)
+                    if not got:
+                        raise Damaged(f"{layout.y_file(block)}: shorter than it was")
+                    rest = rest[got:]
+        except Damaged as problem:
+            raise InputError(f"{layout.path}: expected the data as they were written, got block {block} damaged ({problem}); {REMEDY}") from None
+        except FileNotFoundError:
+            raise InputError(f"{layout.path}: expected the data as they were written, got block {block} damaged (no file); {REMEDY}") from None
 
-    def _verified(self, block: int, piece: int, where: np.ndarray) -> None:
-        layout = self._layout
-        stored = int.from_bytes(layout.piece(block, where)[-4:], "little")
+    def _places(self, block: int, file: Any) -> np.ndarray:
+        """Return where the pieces of a shard are; a file that is not the one first seen has others."""
+        status = os.fstat(file.fileno())
+        key = (status.st_ino, status.st_mtime_ns, status.st_size)
+        if block not in self._seen:
+            self._seen[block] = (key, self._layout.places(block))
+        elif self._seen[block][0] != key:
+            raise InputError(f"{self._layout.path}: expected block {block} as it was when first read, got another file: open the store again")
+        return self._seen[block][1]
+
+    def _verify(self, block: int, piece: int, where: np.ndarray) -> None:
+        stored = int.from_bytes(self._layout.piece(block, where)[-4:], "little")
         if stored != self._records[block].pieces[piece]:
-            raise Damaged(f"{layout.y_file(block)}: data of another block, or of another time")
-        assert self._trusted is not None
-        self._trusted.add((block, piece))
+            raise Damaged(f"{self._layout.y_file(block)}: data of another block, or of another time")
+        if self._trusted is not None:
+            self._trusted.add((block, piece))
 
     def subset(self, index: Any) -> StoredData:
         """Return the chosen data; what was verified stays so."""
-        chosen = StoredData(self._layout, self.rows[index], self._records, verify=False)
-        chosen._places, chosen._trusted = self._places, self._trusted
+        chosen = StoredData(self._layout, self.rows[as_index(index)], self._records, verify=False)
+        chosen._seen, chosen._trusted = self._seen, self._trusted
         return chosen
 
     def fingerprint(self) -> str:

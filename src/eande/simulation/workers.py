@@ -7,8 +7,11 @@ simulator which one it is, and can therefore be cut off when it takes too long, 
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import os
 import queue
+import signal
 import subprocess
 import sys
 import threading
@@ -30,6 +33,8 @@ from eande.simulation.blocks import Job, Outcome, SimulationError, Simulator, ru
 _DEATHS = 3
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
 _STARTING, _WRITING = "starting", "writing"
+# Of Linux's prctl: the signal a process gets when its parent ends.
+_PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True)
@@ -38,7 +43,7 @@ class Report:
 
     Args:
         block: its number.
-        state: ``"done"``, ``"there"`` (another process had done it) or ``"busy"`` (another process is at it).
+        state: ``"done"``, ``"there"`` (another process had done it), ``"busy"`` (another process is at it) or ``"dropped"``.
         reasons: of its failed simulations.
         outcome: the simulations themselves where there is no store.
     """
@@ -49,8 +54,22 @@ class Report:
     outcome: Outcome | None = None
 
 
-def run_job(simulator: Simulator, store: str | None, job: Job, begin: Callable[[Any], None] = lambda call: None) -> Report:
-    """Simulate a block and write it to the store; without one, hand it back."""
+def run_job(
+    simulator: Simulator,
+    store: str | None,
+    job: Job,
+    begin: Callable[[Any], None] = lambda call: None,
+    keep: Callable[[Outcome], bool] = lambda outcome: True,
+) -> Report:
+    """Simulate a block and write it to the store; without one, hand it back.
+
+    Args:
+        simulator: takes ``(phi, rng)``.
+        store: the store's folder.
+        job: the block.
+        begin: told before each call of the simulator which one it is, and before writing.
+        keep: says whether to write what came out.
+    """
     if store is None:
         outcome = run_block(simulator, job, begin)
         return Report(job.block, "done", tuple(outcome.failed.values()), outcome)
@@ -64,6 +83,8 @@ def run_job(simulator: Simulator, store: str | None, job: Job, begin: Callable[[
         if there is not None:
             return Report(job.block, "there", tuple(there.failed.values()))
         outcome = run_block(simulator, job, begin)
+        if not keep(outcome):
+            return Report(job.block, "dropped")
         begin(_WRITING)
         written = opened.write(job.block, outcome)
         return Report(job.block, "done", tuple(written.failed.values()))
@@ -78,6 +99,8 @@ class Workers:
         simulator: what they run.
         store: where they write; None to hand results back.
     """
+
+    cancels = True
 
     def __init__(self, number: int, timeout: float | None, simulator: Simulator, store: str | None) -> None:
         if os.name != "posix":
@@ -154,33 +177,42 @@ class _Worker:
     def __init__(self, load: bytes) -> None:
         self._load = load
         self._process: subprocess.Popen[bytes] | None = None
+        self._lock, self._dead = threading.Lock(), False
 
     def _start(self) -> None:
         self._line, theirs = Pipe()
         # What the simulator needs must be found there as it is here.
-        environment = {**os.environ, **dict.fromkeys(_THREADS, "1"), "PYTHONPATH": os.pathsep.join(entry or os.getcwd() for entry in sys.path)}
-        code = f"from eande.simulation.workers import serve; serve({theirs.fileno()})"
+        path = [entry or os.getcwd() for entry in sys.path]
+        code = f"import sys; sys.path[:] = {path!r}; from eande.simulation.workers import serve; serve({theirs.fileno()})"
+        environment = {**os.environ, **dict.fromkeys(_THREADS, "1")}
         # A session of its own: Ctrl-C in a terminal reaches the main process only. Its end ends standard input, and so the worker.
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", code], pass_fds=[theirs.fileno()], env=environment, stdin=subprocess.PIPE, start_new_session=True
-        )
+        with self._lock:
+            if self._dead:
+                raise EOFError
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", code], pass_fds=[theirs.fileno()], env=environment, stdin=subprocess.PIPE, start_new_session=True
+            )
         theirs.close()
         self._line.send_bytes(self._load)
 
     def kill(self) -> None:
-        if self._process is not None:
-            self._process.kill()
+        """End the process for good, from another thread."""
+        with self._lock:
+            self._dead = True
+            if self._process is not None:
+                _kill_group(self._process)
 
     def stop(self) -> int:
         """End the process and return its exit code."""
-        if self._process is None:
-            return 0
-        self._process.kill()
-        code = self._process.wait()
-        if self._process.stdin is not None:
-            self._process.stdin.close()
+        with self._lock:
+            process, self._process = self._process, None
+            if process is None:
+                return 0
+            _kill_group(process)
+        code = process.wait()
+        if process.stdin is not None:
+            process.stdin.close()
         self._line.close()
-        self._process = None
         return code
 
     def run(self, job: Job, timeout: float | None) -> tuple[Any, Report | str]:
@@ -206,8 +238,16 @@ class _Worker:
             return call, "dead"
 
 
+def _kill_group(process: subprocess.Popen[bytes]) -> None:
+    """Kill a worker with all that it has started: it leads a session of its own. If it is dead already, the rest of its session dies."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
 def serve(descriptor: int) -> None:
     """Run jobs that come through a line until it ends: what a worker process does."""
+    # Programs that the simulator starts must not keep the line open when this process dies.
+    os.set_inheritable(descriptor, False)
     _end_with_parent()
     line = Connection(descriptor)
     try:
@@ -231,7 +271,9 @@ def serve(descriptor: int) -> None:
 
 
 def _end_with_parent() -> None:
-    """End this process, whatever it is doing, when the main one does: standard input ends then."""
+    """End this process when the main one does: standard input ends then. On Linux the system does it too, even inside a C function."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     lifeline = os.dup(0)
     with open(os.devnull, "rb") as nothing:
         os.dup2(nothing.fileno(), 0)

@@ -1,7 +1,7 @@
 """Batches of training pairs, each determined by the seed and its step, so that training can be taken up again anywhere."""
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 import torch
@@ -67,6 +67,8 @@ class Batches:
         self._batches_per_pass = max(1, min(-(-len(self._counts) // batch_size), len(self._counts) // 2))
         self.steps_per_epoch = steps_per_epoch or self._batches_per_pass
         self._pass: tuple[int, tuple[Tensor, ...]] = (-1, ())
+        self._reader = ThreadPoolExecutor(1)
+        self._following: dict[int, Future[Batch]] = {}
 
     def epoch(self, epoch: int) -> Iterator[Batch]:
         """Yield the batches of an epoch; data that lie on disk are read one batch ahead, while the networks run."""
@@ -74,12 +76,10 @@ class Batches:
         if not isinstance(self.simulations.y, Source):
             yield from map(self._batch, steps)
             return
-        with ThreadPoolExecutor(1) as reader:
-            following = reader.submit(self._batch, steps[0])
-            for step in steps[1:]:
-                batch, following = following.result(), reader.submit(self._batch, step)
-                yield batch
-            yield following.result()
+        for step in steps:
+            ready = self._following.pop(step, None) or self._reader.submit(self._batch, step)
+            self._following = {step + 1: self._reader.submit(self._batch, step + 1)}
+            yield ready.result()
 
     def _batch(self, step: int) -> Batch:
         index = self._order(step // self._batches_per_pass)[step % self._batches_per_pass]
@@ -93,12 +93,14 @@ class Batches:
         )
 
     def _failed(self, step: int, size: int) -> Tensor:
-        """Return failed parameters in the proportion in which they occur, on average over steps exactly."""
+        """Return failed parameters in the proportion in which they occur among the negatives, on average over steps exactly."""
         failed = self.simulations.failures.phi
-        share = len(failed) / len(self.simulations) * (size + min(self.bank, step * size))
+        negatives = size - 1 + min(self.bank, step * size)
         stream = generator(self.seed, "failed", step)
-        number = int(share + torch.rand((), generator=stream).item())
-        return failed[torch.randperm(len(failed), generator=stream)[:number]]
+        number = int(len(failed) / len(self._counts) * negatives + torch.rand((), generator=stream).item())
+        # Every one as often as the others, up to one: a large bank asks for more than there are.
+        passes = [torch.randperm(len(failed), generator=stream) for _ in range(-(-number // max(1, len(failed))))]
+        return failed[torch.cat(passes)[:number]] if passes else failed[:0]
 
     def _order(self, number: int) -> tuple[Tensor, ...]:
         """Return the rows of each batch of a pass; the latest pass is remembered."""

@@ -144,6 +144,8 @@ class _Trainer:
     def run(self, state: TrainingState, until: int, store: CheckpointStore, name: str, bar: Progress | None, label: str) -> None:
         """Train from where the state (or its checkpoint) stands until that epoch, or until patience ends."""
         store.restore(state, name)
+        if self.settings.compile:
+            state.model.encoder.compile()
         module, optimizer = self.fabric.setup(state.model, state.optimizer)
         task = bar.add_task(label, total=until, completed=state.epoch) if bar is not None else None
         losses: list[dict[str, Tensor]] = []
@@ -174,7 +176,9 @@ class _Trainer:
             f, g, *view = embeddings
             score, bank = state.model.similarity.score, state.bank
             g, failed = (g[: len(f)], g[len(f) :]) if len(g) > len(f) else (g, None)
-            parts["loss_phi_y"], parts["loss_y_phi"] = inter_domain_info_nce(f, g, score, groups=groups, bank=bank, failed=failed)
+            parts["loss_phi_y"], parts["loss_y_phi"] = inter_domain_info_nce(
+                f, g, score, groups=groups, bank=bank, failed=failed, push_emulator=settings.repulsion == "both"
+            )
             wanted = {"symmetric": ("loss_phi_y", "loss_y_phi"), "phi_y": ("loss_phi_y",), "y_phi": ("loss_y_phi",)}[settings.loss]
             total = torch.stack([parts[name] for name in wanted]).sum()
             for other in view:

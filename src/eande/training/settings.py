@@ -25,6 +25,8 @@ class FitSettings:
         similarity: ``"cosine"`` (the paper's), or ``"dot"``, often better where data say much more about some parameters than about others.
         embedding_dimension: n.
         loss: ``"symmetric"`` (the paper's), ``"phi_y"`` or ``"y_phi"`` alone.
+        repulsion: which networks the negatives of L_ΦY push: ``"both"`` (the paper's) or the ``"encoder"`` only, against over-fitting of the
+            emulator to few parameters; L_ΦY then only draws the emulator towards the data.
         view_weight: λ, the weight of L_YY; needs views.
         memory_bank: number of past pairs used as further negatives.
         micro_batch: rows per pass of a network; the gradient is still that of the whole batch, at the memory of this many rows. With batch
@@ -38,6 +40,7 @@ class FitSettings:
         patience: stop at the first validation this many epochs after the best held-out score; None never stops early.
         validate_every: epochs between validations; a hundredth of ``epochs`` by default, for each costs as much as several steps.
         normalizer_draws: prior draws for the normaliser in validation; ten times as many where they are too few for a sharp model.
+        compile: whether to compile the encoder, which pays for large ones on a GPU: the first steps take a minute, the others less time.
         precision: ``"32-true"``, or ``"bf16-mixed"`` to run the networks' products in bfloat16.
         device: ``"cpu"``, ``"cuda"``, or ``"auto"`` for a GPU where there is one.
         checkpoint_seconds: least time between two checkpoints.
@@ -55,6 +58,7 @@ class FitSettings:
     similarity: str = "cosine"
     embedding_dimension: int = 128
     loss: str = "symmetric"
+    repulsion: str = "both"
     view_weight: float = 0.0
     memory_bank: int = 0
     micro_batch: int | None = None
@@ -67,6 +71,7 @@ class FitSettings:
     patience: int | None = None
     validate_every: int | None = None
     normalizer_draws: int = 10_000
+    compile: bool = False
     precision: str = "32-true"
     device: str = "auto"
     checkpoint_seconds: float = 30.0
@@ -92,6 +97,7 @@ class FitSettings:
             check_positive("temperature", self.temperature)
         check_choice("similarity", self.similarity, SIMILARITIES)
         check_choice("loss", self.loss, LOSSES)
+        check_choice("repulsion", self.repulsion, ("both", "encoder"))
         check_choice("normalization", self.normalization, NORMALIZATIONS)
         check_choice("precision", self.precision, ("32-true", "bf16-mixed"))
         check_choice("device", self.device, ("auto", "cpu", "cuda"))

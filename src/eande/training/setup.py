@@ -57,13 +57,14 @@ def training_prior(prior: Any, simulations: Simulations) -> Prior:
     known = as_prior(prior)
     if known.dimension != simulations.phi.shape[1]:
         raise InputError(f"phi: expected {known.dimension} parameters as in the prior, got {simulations.phi.shape[1]}")
-    outside = (~known.contains(simulations.phi)).nonzero()[:, 0]
-    if len(outside):
-        first = int(outside[0])
-        raise InputError(
-            f"phi: expected every row inside the prior's support, got {len(outside)} outside, the first at index {first}: "
-            f"{simulations.phi[first].tolist()}"
-        )
+    for name, phi in (("phi", simulations.phi), ("failures", simulations.failures.phi)):
+        outside = (~known.contains(phi)).nonzero()[:, 0]
+        if len(outside):
+            first = int(outside[0])
+            raise InputError(
+                f"{name}: expected every row inside the prior's support, got {len(outside)} outside, the first at index {first}: "
+                f"{phi[first].tolist()}"
+            )
     return known
 
 

@@ -69,10 +69,9 @@ class TrainingState:
             return
         decay = min(decay, (1 + self.step) / (10 + self.step))
         with torch.no_grad():
-            for mean, now in zip(self.average.parameters(), self.model.parameters(), strict=True):
-                mean.lerp_(now, 1 - decay)
-            for kept, buffer in zip(self.average.buffers(), self.model.buffers(), strict=True):
-                kept.copy_(buffer)
+            # One kernel for all of them: on a GPU, launching hundreds would cost as much as the step.
+            torch._foreach_lerp_(list(self.average.parameters()), list(self.model.parameters()), 1 - decay)
+            torch._foreach_copy_(list(self.average.buffers()), list(self.model.buffers()))
 
     def keep_if_best(self, score: float) -> None:
         """Remember the candidate's weights if no earlier score was as high."""
