@@ -209,6 +209,20 @@ def test_information_agrees_with_a_monte_carlo_estimate():
 # --- simulating
 
 
+def test_without_its_push_the_emulator_is_only_drawn_to_the_data():
+    """Same value of L_ΦY, same gradient for the encoder; the emulator's is that of minus the matching scores."""
+    gradients = {}
+    for push in (True, False):
+        f, g, failed = (torch.randn(m, 3, dtype=torch.float64, generator=generator(i)).requires_grad_() for i, m in enumerate((5, 5, 2)))
+        phi_y, y_phi = inter_domain_info_nce(f, g, lambda a, b: a @ b.T, failed=failed, push_emulator=push)
+        gradients[push] = (phi_y.detach(), y_phi.detach(), *torch.autograd.grad(phi_y, [f, g, failed], allow_unused=True))
+    value, other, to_f, to_g, to_failed = gradients[False]
+    torch.testing.assert_close((value, other, to_f), gradients[True][:3])
+    torch.testing.assert_close(to_g, -f.detach() / 5)
+    assert to_failed is None
+    assert not torch.allclose(gradients[True][3], to_g)
+
+
 def test_simulate_depends_on_seed_and_block_size_alone():
     prior = BoxPrior([0], [1])
     noisy = each(lambda phi, rng: phi + rng.normal(size=3))
