@@ -11,11 +11,12 @@ from scipy import stats
 from torch import nn
 from torch.distributions import Independent, LogNormal, MultivariateNormal, Normal, Uniform
 
+from eande.core.losses import inter_domain_info_nce
 from eande.core.networks import ResidualMLP, ResNet, Standardizer, default_encoder, describe_network, make_network
 from eande.core.prior import BoxPrior, DistributionPrior, EmpiricalPrior, SamplerPrior, as_prior
 from eande.core.scores import PriorBank, coefficient_of_variation, estimate_normalizer
 from eande.core.search import climb
-from eande.core.seeds import derive_seed
+from eande.core.seeds import derive_seed, generator
 from eande.core.similarity import Cosine, Dot
 from eande.diagnostics.distances import best_rotation, l1_distance, linear_r2
 from eande.simulation.blocks import each
