@@ -76,7 +76,7 @@ def executors(size: Size, record: ResultFile, folder: Path) -> None:
     from distributed import Client, LocalCluster
 
     with (
-        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster,
         Client(cluster) as client,
         ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool,
     ):
@@ -253,7 +253,7 @@ def _kill_dask(path: Path, expected: eande.Simulations) -> dict[str, Any]:
     from distributed import Client, LocalCluster
 
     killed: list[int] = []
-    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster, Client(cluster) as client:
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster, Client(cluster) as client:
 
         def kill() -> None:
             for blocks in (20, 50):

@@ -113,6 +113,15 @@ CASES = {
     "simulator's words": (lambda: eande.simulate(lambda phi, rng: [["a"]] * 5, PRIOR, 5), "expected real numbers in an array or tensor, got <U1"),
     "simulator's nothing": (lambda: eande.simulate(lambda phi, rng: None, PRIOR, 5), "expected real numbers in an array or tensor, got object"),
     "simulator's complex": (lambda: eande.simulate(lambda phi, rng: phi + 1j, PRIOR, 5), "expected real numbers in an array or tensor, got complex"),
+    "simulator's tuple": (lambda: eande.simulate(lambda phi, rng: (phi, 1), PRIOR, 5), "expected an array or tensor, got a tuple of unequal parts"),
+    "simulator's single numbers": (lambda: eande.simulate(lambda phi, rng: phi.sum(1), PRIOR, 5), r"got shape \(5,\); return y\[:, None\]"),
+    "a huge block": (
+        lambda: eande.simulate(lambda phi, rng: phi, PRIOR, 5, block_size=10**9),
+        "block_size: expected at most 1000000, got",
+    ),
+    "n that is true": (lambda: eande.simulate(lambda phi, rng: phi, PRIOR, True), "n: expected a whole number of at least 1, got True"),
+    "composed of numbers": (lambda: eande.Compose(3), r"Compose: expected functions of \(y, generator\), got 3"),
+    "masked": (lambda: eande.Simulations.from_arrays(np.ones((2, 1)), np.ma.masked_equal([[1.0], [2.0]], 2)), "y: expected numbers, got 1 masked"),
     "each of nothing": (lambda: eande.each(3), r"each: expected a function of \(phi, rng\), got 3"),
     "executor": (
         lambda: eande.simulate(lambda phi, rng: phi, PRIOR, 5, executor="dask"),

@@ -210,6 +210,16 @@ def test_information_agrees_with_a_monte_carlo_estimate():
 # --- simulating
 
 
+def test_arrays_of_any_make_are_taken():
+    phi = np.arange(6.0).reshape(3, 2)
+    frame = pytest.importorskip("pandas").DataFrame(phi)
+    for array in (frame, phi.astype(">f8"), phi.tolist(), torch.tensor(phi).requires_grad_()):
+        taken = Simulations.from_arrays(array, array)
+        assert torch.equal(taken.phi, torch.tensor(phi).float())
+        assert not taken.y.requires_grad
+    assert torch.equal(Simulations.from_arrays(phi[::-1], phi[::-1]).phi, torch.tensor(phi).float().flip(0))
+
+
 def test_without_its_push_the_emulator_is_only_drawn_to_the_data():
     """Same value of L_ΦY, same gradient for the encoder; the emulator's is that of minus the matching scores."""
     gradients = {}

@@ -37,7 +37,7 @@ def simulate(simulator, n=60, **options):
 
 def dask_client():
     distributed = pytest.importorskip("distributed")
-    return distributed.Client(n_workers=2, threads_per_worker=2, processes=False, dashboard_address=None)
+    return distributed.Client(n_workers=2, threads_per_worker=2, processes=False, dashboard_address=":0")
 
 
 EXECUTORS = {
@@ -233,6 +233,36 @@ def test_whatever_a_simulator_does_costs_only_itself():
         assert set(done.failures.reasons) == {reason}
     with pytest.raises(eande.InputError, match=r"expected at least one number, got an array of shape \(0,\)"):
         simulate(eande.each(lambda phi, rng: phi[:0]))
+
+
+def test_reasons_are_one_line():
+    class Mute(Exception):
+        def __str__(self):
+            raise RuntimeError("no words")
+
+    def failing(phi, rng):
+        raise Mute if phi[0] > 0 else ValueError("first line\nsecond line")
+
+    with pytest.raises(eande.SimulationError) as caught:
+        simulate(eande.each(failing))
+    assert "ValueError: first line" in str(caught.value)
+    assert "second" not in str(caught.value)
+    assert "Mute" in str(caught.value)
+
+
+def test_an_output_that_is_sometimes_none_is_a_failure_and_always_none_a_mistake():
+    with pytest.warns(eande.EandeWarning, match="expected real numbers in an array or tensor, got object in NoneType"):
+        done = simulate(eande.each(lambda phi, rng: None if phi[0] > 0.5 else phi))
+    assert (done.phi[:, 0] <= 0.5).all()
+    with pytest.raises(eande.InputError, match="expected real numbers"):
+        simulate(eande.each(lambda phi, rng: None))
+
+
+def test_an_executor_that_was_shut_down_is_said():
+    pool = ThreadPoolExecutor(1)
+    pool.shutdown()
+    with pytest.raises(eande.SimulationError, match="the executor does not take block 0 .*after shutdown"):
+        simulate(noisy, executor=pool)
 
 
 def test_failed_simulations_are_tried_again_on_request(tmp_path):

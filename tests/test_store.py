@@ -163,7 +163,7 @@ def test_a_worker_of_a_dask_cluster_may_be_killed(tmp_path):
         return noisy(phi, rng)
 
     with (
-        distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
+        distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster,
         distributed.Client(cluster) as client,
     ):
         killed = []
@@ -367,9 +367,69 @@ def test_a_part_of_one_row_is_a_part(tmp_path):
     assert len(large.y[:]) == 19
 
 
-def test_an_address_is_no_folder():
-    with pytest.raises(eande.InputError, match="store: expected the name of a folder, got the address s3://bucket/x"):
-        simulate(5, "s3://bucket/x")
+@pytest.mark.parametrize("path", ["s3://bucket/x", 5, "nul\0byte"])
+def test_what_is_no_name_of_a_folder(path):
+    for call in (lambda: simulate(5, path), lambda: eande.Simulations.open(path)):
+        with pytest.raises(eande.InputError, match="store: expected the name of a folder, got"):
+            call()
+
+
+def test_a_home_is_found(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    simulate(5, "~/s.zarr")
+    assert (tmp_path / "s.zarr" / "zarr.json").exists()
+
+
+def test_nothing_is_deleted_that_is_not_ours(tmp_path):
+    for name in ("phi", "y"):
+        (tmp_path / "mine" / name).mkdir(parents=True)
+        (tmp_path / "mine" / name / "run1.npy").write_text("precious")
+    with pytest.raises(eande.InputError, match="expected a store or an empty folder"):
+        simulate(20, tmp_path / "mine")
+    assert len(list((tmp_path / "mine").rglob("run1.npy"))) == 2
+
+
+def test_a_store_that_lost_its_description_is_left_alone(tmp_path, expected):
+    path = tmp_path / "s.zarr"
+    simulate(45, path)
+    description = (path / "zarr.json").read_text()
+    (path / "zarr.json").unlink()
+    with pytest.raises(eande.InputError, match=r"or without its zarr.json"):
+        simulate(45, path)
+    (path / "zarr.json").write_text(description)
+    assert_same(simulate(45, path), expected)
+    (path / "y" / "zarr.json").unlink()
+    with pytest.raises(eande.InputError, match=r"expected whole array metadata, got none at .*y/zarr.json"):
+        eande.Simulations.open(path)
+
+
+def test_copies_of_records_are_no_records(tmp_path, expected):
+    path = tmp_path / "s.zarr"
+    simulate(45, path)
+    shutil.copy(path / "commits/00000000.json", path / "commits/00000000 (copy).json")
+    assert_same(simulate(45, path), expected)
+
+
+def test_a_network_is_compared_by_its_weights(tmp_path):
+    def through(network):
+        return lambda phi, rng: network(torch.as_tensor(phi))
+
+    first, second = torch.nn.Linear(2, 3), torch.nn.Linear(2, 3)
+    eande.simulate(through(first), BOX, 20, store=tmp_path / "s.zarr", progress=False)
+    eande.simulate(through(first), BOX, 40, store=tmp_path / "s.zarr", progress=False)
+    with pytest.raises(eande.InputError, match="expected a store with simulator"):
+        eande.simulate(through(second), BOX, 60, store=tmp_path / "s.zarr", progress=False)
+
+
+def test_a_complete_store_needs_no_writing(tmp_path, expected, monkeypatch):
+    simulate(45, tmp_path / "s.zarr")
+
+    def refuse(*_args, **_kwargs):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    monkeypatch.setattr(store_module, "FileLock", refuse)
+    assert_same(simulate(45, tmp_path / "s.zarr"), expected)
 
 
 def test_a_prior_known_by_draws_is_compared_by_draws(tmp_path):

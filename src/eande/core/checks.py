@@ -6,6 +6,7 @@ torch is loaded by the checks that need it: processes that only simulate start i
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
@@ -28,7 +29,20 @@ def as_float_tensor(name: str, value: Any, *, device: torch.device | str | None 
     import torch
 
     try:
-        tensor = torch.as_tensor(value)
+        masked = getattr(value, "mask", None)
+        if not isinstance(value, torch.Tensor) and hasattr(value, "__array__"):
+            value = value.__array__()
+            if masked is not None and hasattr(masked, "any") and masked.any():
+                raise InputError(f"{name}: expected numbers, got {int(masked.sum())} masked entries")
+            if not value.dtype.isnative or any(stride < 0 for stride in value.strides):
+                # torch takes neither.
+                value = value.astype(value.dtype.newbyteorder("="), order="C")
+        with warnings.catch_warnings():
+            # That a read-only array must not be written to, which we do not do.
+            warnings.filterwarnings("ignore", message=".*not writable")
+            tensor = torch.as_tensor(value)
+    except InputError:
+        raise
     except (TypeError, ValueError, RuntimeError) as error:
         raise InputError(f"{name}: expected numbers in an array or tensor, got {type(value).__name__} ({error})") from None
     if tensor.is_complex():
@@ -71,7 +85,7 @@ def check_at_least(name: str, value: object, minimum: float) -> None:
 
 def check_count(name: str, value: object, minimum: int) -> None:
     """Refuse what is no whole number of at least the minimum."""
-    if not isinstance(value, Integral) or int(value) < minimum:
+    if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < minimum:
         raise InputError(f"{name}: expected a whole number of at least {minimum}, got {value!r}")
 
 

@@ -113,7 +113,7 @@ class Outcome:
         """Return the outcome for a set of simulations whose data have that shape: all rows fail if theirs is another."""
         if self.y is None or self.y.shape[1:] == tuple(shape):
             return self
-        reason = f"data of shape {show_shape(self.y.shape[1:])} instead of {show_shape(shape)}"
+        reason = f"data of shape {show_shape(self.y.shape[1:])} instead of {show_shape(shape)}, the shape of the first block"
         return Outcome(self.phi, None, {row: self.failed.get(row, reason) for row in range(len(self.phi))})
 
 
@@ -133,13 +133,14 @@ def run_block(simulator: Simulator, job: Job, begin: Callable[[int | None], None
         except (Exception, SystemExit) as error:
             job = job.without(None, _reason(error))
         else:
-            return _screened(job.phi, np.array(_as_batch(given, len(job.phi)), dtype=np.float32), {}, smooth=True)
+            return _screened(job.phi, _as_float32(_as_batch(given, len(job.phi))), {}, smooth=True)
     return _run_rows(simulator, job, begin)
 
 
 def _run_rows(simulator: Simulator, job: Job, begin: Callable[[int | None], None]) -> Outcome:
     rows: dict[int, np.ndarray] = {}
     failed, one_vector = dict(job.excluded), isinstance(simulator, Each)
+    mistake: InputError | None = None
     for row in range(len(job.phi)):
         if row in failed:
             continue
@@ -149,9 +150,14 @@ def _run_rows(simulator: Simulator, job: Job, begin: Callable[[int | None], None
             given = simulator.function(job.phi[row].copy(), rng) if isinstance(simulator, Each) else simulator(job.phi[row : row + 1].copy(), rng)
         except (Exception, SystemExit) as error:
             failed[row] = _reason(error)
-        else:
-            datum = np.atleast_1d(_as_numbers(given)) if one_vector else _as_batch(given, 1)[0]
-            rows[row] = np.array(datum, dtype=np.float32)
+            continue
+        try:
+            rows[row] = _as_float32(np.atleast_1d(_as_numbers(given)) if one_vector else _as_batch(given, 1)[0])
+        except InputError as error:
+            failed[row], mistake = str(error), error
+    if mistake is not None and set(failed.values()) == {str(mistake)} and not rows:
+        # Always the same mistake: no simulation can succeed.
+        raise mistake
     if not rows:
         return Outcome(job.phi, None, failed)
     # The commonest shape, not the first: one odd simulation must not make all others odd.
@@ -171,7 +177,10 @@ def _as_numbers(given: Any) -> np.ndarray:
         given = given.detach().cpu()
     if isinstance(given, np.ma.MaskedArray):
         given = np.ma.filled(given.astype(np.float64), np.nan)
-    numbers = np.asarray(given)
+    try:
+        numbers = np.asarray(given)
+    except ValueError:
+        raise InputError(f"simulator output: expected an array or tensor, got a {type(given).__name__} of unequal parts") from None
     if numbers.dtype.kind not in "biuf":
         raise InputError(f"simulator output: expected real numbers in an array or tensor, got {numbers.dtype} in {type(given).__name__}")
     if numbers.size == 0:
@@ -182,11 +191,15 @@ def _as_numbers(given: Any) -> np.ndarray:
 def _as_batch(given: Any, size: int) -> np.ndarray:
     numbers = _as_numbers(given)
     if numbers.ndim < 2 or len(numbers) != size:
-        raise InputError(
-            f"simulator output: expected first axis {size} and at least one axis per datum, got shape {numbers.shape}; "
-            "a function of one parameter vector comes in through eande.each(function)"
-        )
+        hint = "return y[:, None]" if numbers.shape == (size,) else "a function of one parameter vector comes in through eande.each(function)"
+        raise InputError(f"simulator output: expected first axis {size} and at least one axis per datum, got shape {numbers.shape}; {hint}")
     return numbers
+
+
+def _as_float32(numbers: np.ndarray) -> np.ndarray:
+    """Copy to float32; what is too large for it becomes infinity, and a failure."""
+    with np.errstate(over="ignore"):
+        return np.array(numbers, dtype=np.float32)
 
 
 def _screened(phi: np.ndarray, y: np.ndarray, failed: dict[int, str], *, smooth: bool) -> Outcome:
@@ -203,5 +216,9 @@ def _screened(phi: np.ndarray, y: np.ndarray, failed: dict[int, str], *, smooth:
 
 
 def _reason(error: BaseException) -> str:
-    text = f"{type(error).__name__}: {error}".strip(": ")
+    try:
+        lines = str(error).strip().splitlines()
+    except Exception:  # an exception that cannot be printed has a name at least
+        lines = []
+    text = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
     return text if len(text) <= _LONGEST_REASON else f"{text[: _LONGEST_REASON - 1]}…"

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, is_dataclass
 from importlib.metadata import version
 from pathlib import Path
-from types import CodeType
+from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -39,13 +39,13 @@ def describe_prior(prior: Prior) -> dict[str, Any]:
     return described
 
 
-def describe_simulator(simulator: Any) -> dict[str, Any]:
+def describe_simulator(simulator: Any, depth: int = 3) -> dict[str, Any]:
     """Describe a simulator by its name and settings.
 
     Settings are what ``simulator.settings`` says, the fields of a dataclass, the public attributes of another object (also of
     the one a method belongs to), the arguments of a ``functools.partial``, and the default arguments of a function with the
-    numbers, texts, arrays and dictionaries that it captures or finds among its globals. What a function or method changes
-    itself, a counter for instance, is state and does not count; nor do lists, which are often logs.
+    numbers, texts, arrays, dictionaries and objects that it captures or finds among its globals. What a function or method
+    changes itself, a counter for instance, is state and does not count; nor do lists, which are often logs.
     """
     if isinstance(simulator, Each):
         return {"each": describe_simulator(simulator.function)}
@@ -63,7 +63,7 @@ def describe_simulator(simulator: Any) -> dict[str, Any]:
         methods = (method for name, method in vars(type(simulator)).items() if inspect.isfunction(method) and name != "__init__")
         changed = {name for method in methods for name in _stored(method.__code__, "STORE_ATTR")}
         settings = _settings({name: value for name, value in getattr(simulator, "__dict__", {}).items() if not name.startswith("_")}, changed)
-    return {**described, "settings": _plain(settings)} if settings else described
+    return {**described, "settings": _plain(settings, depth)} if settings else described
 
 
 def _describe_function(function: Any) -> dict[str, Any]:
@@ -90,9 +90,9 @@ def _stored(code: CodeType, instruction: str) -> set[str]:
 
 
 def _settings(values: Mapping[str, Any], changed: set[str]) -> dict[str, Any]:
-    """Choose what is a setting rather than a state or a tool."""
-    kinds = (*_SETTINGS, tuple, dict)
-    return {name: value for name, value in values.items() if name not in changed and (isinstance(value, kinds) or hasattr(value, "__array__"))}
+    """Choose what is a setting rather than a state, a log or a tool."""
+    tools = (list, set, ModuleType, FunctionType, BuiltinFunctionType, type)
+    return {name: value for name, value in values.items() if name not in changed and not isinstance(value, tools)}
 
 
 def _contents(code: CodeType) -> list[Any]:
@@ -118,19 +118,22 @@ def check_same(path: Path, given: Mapping[str, Any], stored: Mapping[str, Any]) 
             )
 
 
-def _plain(value: Any) -> Any:
-    """Turn a value into what JSON can hold and compare: arrays by their contents, other objects by their kind."""
+def _plain(value: Any, depth: int = 3) -> Any:
+    """Turn a value into what JSON can hold and compare: arrays and networks by their contents, other objects by kind and attributes."""
     if value is None or isinstance(value, _SETTINGS):
         return value
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): _plain(item, depth) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [_plain(item, depth) for item in value]
     if hasattr(value, "__array__"):
-        array = np.asarray(value)
-        if array.dtype.hasobject:
-            return f"array {array.dtype} {array.shape}"
-        return f"array {array.dtype} {array.shape} {hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()[:16]}"
+        array = np.asarray(value.detach().cpu() if hasattr(value, "detach") else value)
+        contents = "" if array.dtype.hasobject else hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()[:16]
+        return f"array {array.dtype} {array.shape} {contents}"
+    if callable(getattr(value, "state_dict", None)):
+        return {"name": type(value).__qualname__, "state": _plain(dict(value.state_dict()))}
+    if depth > 0 and hasattr(value, "__dict__") and not isinstance(value, FunctionType | type | ModuleType):
+        return describe_simulator(value, depth - 1)
     return getattr(value, "__qualname__", type(value).__qualname__)

@@ -186,7 +186,7 @@ class Record:
 def read_records(path: Path) -> tuple[dict[int, Record], dict[int, str]]:
     """Read all commit records in order; those that cannot be read come back as problems."""
     records, damaged = {}, {}
-    for file in sorted((path / "commits").glob("[0-9]*.json")):
+    for file in sorted((path / "commits").glob("[0-9]" * 8 + ".json")):
         try:
             records[int(file.stem)] = Record.read(file)
         except Damaged as problem:

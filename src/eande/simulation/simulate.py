@@ -30,6 +30,7 @@ from eande.simulation.simulations import Simulations
 from eande.simulation.targets import Memory, Stored
 from eande.simulation.workers import Report
 
+_LARGEST_BLOCK = 1_000_000
 # The share of failures is judged once so many simulations have ended.
 _ENOUGH_TO_JUDGE = 50
 # Seconds after which a block that another process holds is tried again.
@@ -80,6 +81,8 @@ def simulate(
     check_at_least("failure_limit", failure_limit, 0)
     if block_size is not None:
         check_count("block_size", block_size, 1)
+        if block_size > _LARGEST_BLOCK:
+            raise InputError(f"block_size: expected at most {_LARGEST_BLOCK}, got {block_size}")
         block_size = int(block_size)
     if timeout is not None:
         check_positive("timeout", timeout)
@@ -148,8 +151,9 @@ class _Run:
                 at_once = pool.at_once
                 while waiting and len(running) < at_once and not self.stopping:
                     block = waiting.popleft()
-                    running[pool.submit(self.job(block))] = block
+                    running[self._submit(pool, block)] = block
                 if not running:
+                    self._bar.update(self._task, news=f"waiting for {len(busy)} blocks that other processes hold")
                     time.sleep(0.05)
                 for future in wait(running, timeout=0.2, return_when=FIRST_COMPLETED).done:
                     block = running.pop(future)
@@ -162,6 +166,12 @@ class _Run:
                     _cancel(running)
         finally:
             _cancel(running)
+
+    def _submit(self, pool: Pool, block: int) -> Future[Report]:
+        try:
+            return pool.submit(self.job(block))
+        except RuntimeError as error:
+            raise SimulationError(f"the executor does not take block {block} ({error})") from None
 
     def _result(self, future: Future[Report], block: int) -> Report | None:
         """Return a job's report, None if it came to nothing because the run is stopping; what breaks outside the simulator stops the run."""

@@ -79,7 +79,7 @@ class Simulations:
             failed_phi: parameters (m, D) drawn from the same prior whose simulation gave no data, one row per φ. Leaving them out
                 would favour, in the posterior, the parameters that often fail.
         """
-        phi, y = as_float_tensor("phi", phi).cpu().clone(), as_float_tensor("y", y)
+        phi, y = as_float_tensor("phi", phi).detach().cpu().clone(), as_float_tensor("y", y).detach()
         check_shape("phi", phi, ("n", "D"))
         if y.ndim < 2 or y[:1].numel() == 0 < len(y):
             raise InputError(f"y: expected shape (n, …) with at least one number per datum, got {tuple(y.shape)}")
@@ -162,7 +162,7 @@ class Simulations:
             return self
         return Simulations(self.phi, self.y[:], self.groups, self.failures)
 
-    def split(self, fraction: float, *, seed: int) -> tuple[Simulations, Simulations]:
+    def split(self, fraction: float, *, seed: int = 0) -> tuple[Simulations, Simulations]:
         """Split at random into a large and a small part of that fraction; a group is never divided."""
         if not 0 < fraction < 1:
             raise InputError(f"validation: expected a fraction between 0 and 1, got {fraction}")

@@ -122,6 +122,6 @@ def as_index(index: Any) -> Any:
     """Turn an index of a tensor into one of an array; a tensor of one entry stays a list of one."""
     if isinstance(index, Tensor):
         return index.cpu().numpy()
-    if isinstance(index, tuple):
+    if isinstance(index, tuple) or index is None:
         raise InputError("y: expected one index for the simulations, got several; index the tensor that comes back")
     return index

@@ -43,7 +43,6 @@ FORMAT = 1
 _PIECE_BYTES = 65_536
 # What zarr leaves of metadata it was killed in the middle of writing.
 _DEBRIS = ".partial"
-_OURS = {"zarr.json", "commits", "locks", "phi", "y"}
 
 
 class Store:
@@ -59,8 +58,7 @@ class Store:
     """
 
     def __init__(self, path: str | Path) -> None:
-        # Simulators may change the working directory.
-        self.path = Path(path).absolute()
+        self.path = _as_path(path)
         if not (self.path / "zarr.json").is_file():
             got = "nothing there" if not self.path.exists() else "a folder of something else" if self.path.is_dir() else "a file"
             raise InputError(f"{self.path}: expected an eande store, got {got}")
@@ -78,16 +76,20 @@ class Store:
             block_size: simulations per block; None takes what the store has.
             default_size: the block size of a new store if None is given.
         """
-        if "://" in str(path):
-            raise InputError(f"store: expected the name of a folder, got the address {path}")
-        path = Path(path).absolute()
+        path = _as_path(path)
         if path.is_file():
             raise InputError(f"store: expected the name of a folder, got the file {path}")
+        wanted = json.loads(json.dumps(about if block_size is None else {**about, "block_size": block_size}))
+        if (path / "zarr.json").exists():
+            store = cls(path)
+            check_same(path, wanted, store.about)
+            if store.about["extents"][-1] == n:
+                # Nothing to make or extend: where all is complete, the folder may be read-only.
+                return store
         with _writable(path):
             path.mkdir(parents=True, exist_ok=True)
-            names = {child.name for child in path.iterdir() if child.suffix != _DEBRIS}
-            if "zarr.json" not in names and not names <= _OURS:
-                raise InputError(f"store: expected a store or an empty folder, got {path} with other things in it")
+            if not (path / "zarr.json").exists() and not _is_new(path):
+                raise InputError(f"store: expected a store or an empty folder, got {path} with other things in it, or without its zarr.json")
             for folder in ("locks", "commits"):
                 (path / folder).mkdir(exist_ok=True)
             with FileLock(path / "locks" / "store"):
@@ -100,8 +102,7 @@ class Store:
                     zarr.create_group(path, attributes={"eande": new})
                     sync([path / "phi" / "zarr.json", path / "zarr.json", path])
                 store = cls(path)
-                wanted = about if block_size is None else {**about, "block_size": block_size}
-                check_same(path, json.loads(json.dumps(wanted)), store.about)
+                check_same(path, wanted, store.about)
                 store._extend(n)
         return store
 
@@ -152,6 +153,7 @@ class Store:
     def writing(self, block: int) -> Iterator[bool]:
         """Hold a block for writing; gives False, and holds nothing, while another process does."""
         with _writable(self.path):
+            (self.path / "locks").mkdir(exist_ok=True)
             lock = FileLock(self.path / "locks" / f"{block:08d}")
             try:
                 lock.acquire(blocking=False)
@@ -222,6 +224,19 @@ class Store:
             # No data are left: their shape is open again.
             with _writable(self.path), FileLock(self.path / "locks" / "store"):
                 shutil.rmtree(self.path / "y", ignore_errors=True)
+
+
+def _as_path(path: Any) -> Path:
+    """Take the name of a folder, for good: simulators may change the working directory."""
+    if not isinstance(path, str | Path) or "://" in str(path) or "\0" in str(path):
+        raise InputError(f"store: expected the name of a folder, got {path!r}")
+    return Path(path).expanduser().absolute()
+
+
+def _is_new(path: Path) -> bool:
+    """Return whether a folder without zarr.json has nothing in it but what the making of a store may have left when it was killed."""
+    files = [file for file in path.rglob("*") if file.is_file() and file.suffix != _DEBRIS]
+    return all(file.relative_to(path).as_posix() in ("locks/store", "phi/zarr.json") for file in files)
 
 
 def _create(path: Path, name: str, rows: int, shape: tuple[int, ...], chunks: dict[str, Any]) -> None:

@@ -29,8 +29,10 @@ def open_store(path: str | Path, *, verify: bool = True, blocks: int | None = No
     records, layout = store.records(), store.layout
     rows, phi, failed_phi, reasons = [], [], [], []
     for block, record in records.items():
-        if blocks is not None and block >= blocks:
+        if block >= (len(store.sizes) if blocks is None else blocks):
             continue
+        if record.pieces and not layout.y_shape:
+            raise InputError(f"{path}: expected whole array metadata, got none at {path}/y/zarr.json")
         try:
             parameters = record.parameters(layout)
         except Damaged as problem:

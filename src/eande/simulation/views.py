@@ -101,6 +101,9 @@ class Compose:
 
     def __init__(self, *views: View) -> None:
         check_count("number of views", len(views), 1)
+        for view in views:
+            if not callable(view):
+                raise InputError(f"Compose: expected functions of (y, generator), got {view!r}")
         self.views = views
         self.reads_rows = bool(getattr(views[0], "reads_rows", False))
 

@@ -33,6 +33,8 @@ from eande.simulation.blocks import Job, Outcome, SimulationError, Simulator, ru
 _DEATHS = 3
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
 _STARTING, _WRITING = "starting", "writing"
+# Seconds a process that has closed its line may take to end.
+_DYING = 2.0
 # Of Linux's prctl: the signal a process gets when its parent ends.
 _PR_SET_PDEATHSIG = 1
 
@@ -153,7 +155,7 @@ class Workers:
             call, ending = worker.run(job, self._timeout)
             if isinstance(ending, Report):
                 return ending
-            code = worker.stop()
+            code = worker.stop(died=ending == "dead")
             if self._closed:
                 raise SimulationError("stopped")
             if ending == "late":
@@ -202,12 +204,16 @@ class _Worker:
             if self._process is not None:
                 _kill_group(self._process)
 
-    def stop(self) -> int:
+    def stop(self, *, died: bool = False) -> int:
         """End the process and return its exit code."""
         with self._lock:
             process, self._process = self._process, None
             if process is None:
                 return 0
+            if died:
+                # Its own exit code, not that of our kill.
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(_DYING)
             _kill_group(process)
         code = process.wait()
         if process.stdin is not None:
