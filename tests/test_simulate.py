@@ -261,7 +261,7 @@ def test_an_output_that_is_sometimes_none_is_a_failure_and_always_none_a_mistake
 def test_an_executor_that_was_shut_down_is_said():
     pool = ThreadPoolExecutor(1)
     pool.shutdown()
-    with pytest.raises(eande.SimulationError, match="the executor does not take block 0 .*after shutdown"):
+    with pytest.raises(eande.SimulationError, match=r"the executor does not take block 0 .*after shutdown"):
         simulate(noisy, executor=pool)
 
 

@@ -154,6 +154,28 @@ def test_ctrl_c_finishes_the_blocks_in_flight_and_says_how_to_go_on(tmp_path):
     assert len(Path(str(path) + ".log").read_text()) == commits(path)
 
 
+RUNS_A_PROGRAM = """
+import subprocess, sys, eande
+def program(phi, rng):
+    subprocess.run(["sleep", "0.05"], check=True)
+    return phi
+eande.simulate(eande.each(program), eande.BoxPrior([-1, -1], [1, 1]), 200, store=sys.argv[1], block_size=4, progress=False)
+"""
+
+
+def test_ctrl_c_in_a_terminal_makes_no_failures(tmp_path):
+    """It reaches the programs that a simulator runs, too; what they then fail to do is not their parameters' fault."""
+    path = tmp_path / "s.zarr"
+    process = subprocess.Popen([sys.executable, "-c", RUNS_A_PROGRAM, str(path)], stderr=subprocess.PIPE, text=True, start_new_session=True)
+    while commits(path) < 2:
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGINT)
+    _, message = process.communicate()
+    assert "the same call goes on from there" in message.splitlines()[-1]
+    assert commits(path) >= 2
+    assert len(eande.Simulations.open(path).failures) == 0
+
+
 def test_a_worker_of_a_dask_cluster_may_be_killed(tmp_path):
     distributed = pytest.importorskip("distributed")
     path = tmp_path / "s.zarr"
