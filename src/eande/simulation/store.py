@@ -54,7 +54,7 @@ class Store:
     Example:
         >>> Store("nowhere.zarr")
         Traceback (most recent call last):
-        eande.core.checks.InputError: nowhere.zarr: expected an eande store, got nothing there
+        eande.core.checks.InputError: ...nowhere.zarr: expected an eande store, got nothing there
     """
 
     def __init__(self, path: str | Path) -> None:

@@ -84,8 +84,8 @@ class Roll:
         for size in sections:
             places.append(begin + (torch.arange(size) - shift * (size // steps)) % size)
             begin += size
-        row = torch.arange(len(y), device=y.device).unsqueeze(1)
-        return y.movedim(axis, 1)[row, torch.cat(places, dim=1).to(y.device)].movedim(1, axis)
+        shape = [len(y) if i == 0 else y.shape[axis] if i == axis % y.ndim else 1 for i in range(y.ndim)]
+        return y.gather(axis, torch.cat(places, dim=1).to(y.device).view(shape).expand(y.shape))
 
 
 class Compose:
