@@ -73,3 +73,34 @@ def distance_boxes(distances: Mapping[str, Sequence[float]], paper: Mapping[str,
     axis.set_title("box: quartiles over all seeds and test data, whiskers: 5–95 %", fontsize=9)
     axis.legend(frameon=False)
     return figure
+
+
+def ring(density: np.ndarray, samples: np.ndarray, reference: np.ndarray, *, half_width: float, title: str = "") -> Figure:
+    """Show a posterior of two parameters on a square: heat map, the reference circle, and marginals of samples of both.
+
+    Args:
+        density: posterior density on a grid (k, k) over the square, first axis the first parameter.
+        samples: of the posterior (n, 2).
+        reference: samples of the reference (m, 2).
+        half_width: of the square.
+        title: of the figure.
+    """
+    figure = Figure(figsize=(5.4, 5.6), layout="constrained")
+    axes = figure.subplots(2, 2, width_ratios=(4, 1), height_ratios=(1, 4))
+    axes[0, 1].set_axis_off()
+    main, above, beside = axes[1, 0], axes[0, 0], axes[1, 1]
+    limits = (-half_width, half_width)
+    main.imshow(density.T, origin="lower", extent=(*limits, *limits), cmap="cividis", vmax=np.quantile(density, 0.998), aspect="auto")
+    order = np.argsort(np.arctan2(reference[:, 1], reference[:, 0]))
+    main.plot(*reference[order].T, ".", color=ACCENT, markersize=1.5, label="reference circle")
+    main.set(xlabel="F₁", ylabel="F₂", xlim=limits, ylim=limits)
+    main.legend(loc="center", fontsize=8, frameon=True)
+    bins = np.linspace(*limits, 41)
+    for axis, column, orientation in ((above, 0, "vertical"), (beside, 1, "horizontal")):
+        axis.hist(reference[:, column], bins, density=True, color=EXACT, alpha=0.6, orientation=orientation)
+        axis.hist(samples[:, column], bins, density=True, histtype="step", color=OURS, linewidth=1.6, orientation=orientation)
+        axis.set(xticks=[], yticks=[])
+    above.set_xlim(limits)
+    beside.set_ylim(limits)
+    figure.suptitle(f"{title}\nmarginals: filled reference, line Embed & Emulate", fontsize=10)
+    return figure

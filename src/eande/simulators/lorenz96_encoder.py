@@ -44,3 +44,34 @@ def lorenz96_encoder(outputs: int, *, slow: int = 36, fast: int = 10, depth: int
     # Fast and slow variables differ in size: each channel is standardised.
     encoder = nn.Sequential(RingGrid(slow, fast), nn.BatchNorm2d(1 + fast, affine=False), network)
     return encoder.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+
+class SmallRingEncoder(nn.Module):
+    """A small convolutional encoder of the same fields, for a few CPU cores: three strided layers, then mean and spread over the grid.
+
+    Args:
+        outputs: n, the embedding dimension.
+        slow: K.
+        fast: J.
+        width: channels of the first layer; the others have two and four times as many.
+
+    Example:
+        >>> SmallRingEncoder(64)(torch.zeros(2, 250, 396)).shape
+        torch.Size([2, 64])
+    """
+
+    def __init__(self, outputs: int, *, slow: int = 36, fast: int = 10, width: int = 16) -> None:
+        super().__init__()
+        self.grid, self.norm = RingGrid(slow, fast), nn.BatchNorm2d(1 + fast, affine=False)
+        layers: list[nn.Module] = []
+        for inputs, channels, kernel, stride in ((1 + fast, width, (5, 3), (5, 1)), (width, 2 * width, (3, 3), 2), (2 * width, 4 * width, (3, 3), 2)):
+            layers += [nn.Conv2d(inputs, channels, kernel, stride, bias=False), nn.BatchNorm2d(channels), nn.ReLU()]
+        self.layers = nn.Sequential(*layers)
+        self.head = nn.Sequential(nn.Linear(8 * width, 256), nn.ReLU(), nn.Linear(256, outputs))
+
+    def forward(self, y: Tensor) -> Tensor:
+        """Map windows (m, time, K + K·J) to (m, n)."""
+        fields = self.norm(self.grid(y))
+        # The ring goes on past its end.
+        features = self.layers(torch.cat([fields, fields[..., :2]], dim=-1)).flatten(2)
+        return self.head(torch.cat([features.mean(-1), features.std(-1)], dim=1))
