@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 .PHONY: demo test test-all lint format reproduce clean
 
 demo: $(READY)
-	$(BIN)/eande reproduce synthetic --size quick --seeds 1 --output out
+	$(BIN)/eande reproduce lorenz96 --size demo --method anchored --output out
 
 test: lint
 	$(BIN)/python -m pytest -n 2

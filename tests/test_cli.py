@@ -20,8 +20,24 @@ def test_the_synthetic_study_runs_at_toy_size(tmp_path):
         assert (tmp_path / name).stat().st_size > 10_000
 
 
+@pytest.mark.filterwarnings("ignore::eande.core.checks.EandeWarning")
+def test_the_lorenz96_study_runs_at_toy_size(tmp_path):
+    arguments = ["reproduce", "lorenz96", "--size", "toy", "--device", "cpu", "--output", str(tmp_path)]
+    done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == 0, done.output
+    content = json.loads((tmp_path / "lorenz96-main.json").read_text())
+    assert [run["method"] for run in content["runs"]] == ["plain", "anchored"]
+    assert all(len(run["per_datum"]["mmd2_0.05_100"]) == 3 for run in content["runs"])
+    assert (tmp_path / "lorenz96-posterior.png").stat().st_size > 10_000
+
+
 def test_silly_arguments_get_a_clear_line():
-    for arguments in (["reproduce", "synthetic", "--size", "huge"], ["reproduce", "synthetic", "--seeds", "0"], ["reproduce", "nothing"]):
+    for arguments in (
+        ["reproduce", "lorenz96", "--method", "magic"],
+        ["reproduce", "synthetic", "--size", "huge"],
+        ["reproduce", "synthetic", "--seeds", "0"],
+        ["reproduce", "nothing"],
+    ):
         done = CliRunner().invoke(app, arguments)
         assert done.exit_code == 2
         assert "Traceback" not in done.output

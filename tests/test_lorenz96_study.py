@@ -1,0 +1,106 @@
+"""What the Lorenz 96 study measures: right for a posterior that is known, and different for one that is wrong."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from eande.core.seeds import generator
+from eande.diagnostics.distances import squared_mmd
+from eande.experiments.lorenz96 import SIZES, _evaluate_one, angle_histogram, reference_samples
+from eande.simulators.lorenz96_encoder import RingGrid, SmallRingEncoder, lorenz96_encoder
+
+
+def test_squared_mmd_is_the_printed_sum():
+    x, y = (torch.randn(m, 2, generator=generator(m)) for m in (5, 7))
+
+    def kernel(a, b):
+        return math.exp(-((a - b) ** 2).sum().item() / (2 * 0.3**2))
+
+    expected = (
+        sum(kernel(a, b) for a in x for b in x) / 25 + sum(kernel(a, b) for a in y for b in y) / 49 - 2 * sum(kernel(a, b) for a in x for b in y) / 35
+    )
+    assert squared_mmd(x, y, 0.3).item() == pytest.approx(expected, rel=1e-5)
+
+
+def test_the_floor_of_the_mmd_is_two_over_m():
+    values = [squared_mmd(*(reference_samples(10.0, 100, 2 * i + j) / 15 for j in range(2)), 0.01).item() for i in range(40)]
+    assert np.mean(values) == pytest.approx(0.0197, rel=0.03)
+
+
+@pytest.mark.parametrize("forcing", [3.0, 14.9, 19.0])
+def test_the_reference_lies_on_the_circle_inside_the_square(forcing):
+    points = reference_samples(forcing, 20_000, 0)
+    torch.testing.assert_close(points.norm(dim=1), torch.full((20_000,), forcing))
+    assert points.abs().max() <= 15
+    shares = angle_histogram(points)
+    assert shares.sum().item() == pytest.approx(1)
+    if forcing < 15:
+        assert shares.min() > 0.9 / 24
+    else:
+        assert shares[0] == 0  # around the angle −π the circle is outside
+        assert shares.max() > 1.5 / 24
+
+
+class Ring:
+    """A posterior whose radius is normal around a centre and whose angle is uniform."""
+
+    def __init__(self, centre, spread, lost=0.0):
+        self.centre, self.spread, self.lost = centre, spread, lost
+
+    def sample(self, n, *, seed):
+        stream = generator(seed, "ring")
+        radius = self.centre + self.spread * torch.randn(n, generator=stream)
+        angle = 2 * math.pi * (1 - self.lost) * torch.rand(n, generator=stream)
+        return radius.unsqueeze(1) * torch.stack([angle.cos(), angle.sin()], 1), None
+
+    def log_ratio(self, phi):
+        return -(((phi.norm(dim=1) - self.centre) / self.spread) ** 2) / 2
+
+
+def measure(spread, *, stated=None, lost=0.0, n=40):
+    """Evaluate rings centred with an error of that spread, and as wide as stated."""
+    size, errors = replace(SIZES["demo"], samples=500), torch.randn(n, generator=generator(1))
+    rows = []
+    for i, error in enumerate(errors.tolist()):
+        phi = reference_samples(9.0, 1, 100 + i)[0]
+        rows.append(_evaluate_one(Ring(9.0 + spread * error, stated or spread, lost), phi, size, i))
+    return {name: np.array([row[name] for row in rows]) for name in rows[0]}
+
+
+def test_a_calibrated_ring_is_found_calibrated():
+    found = measure(0.1)
+    assert 0.75 < found["z"].std() < 1.25
+    assert 0.3 < (found["mass_above"] < 0.5).mean() < 0.72
+    assert np.median(found["angular_tv"]) < 1.3 * np.median(found["angular_tv_floor"])
+    assert np.median(found["mmd2_0.05_500"]) < 1.3 * np.median(found["mmd2_floor_0.05_500"])
+    # The score of a normal forecast with the right spread, σ/√π on average.
+    assert found["crps"].mean() == pytest.approx(0.1 / math.sqrt(math.pi), rel=0.2)
+
+
+def test_wrong_rings_are_told_from_the_right_one():
+    right, wide, narrow, broken = measure(0.1), measure(0.1, stated=0.4), measure(0.1, stated=0.03), measure(0.1, lost=0.25)
+    assert wide["z"].std() < 0.5
+    assert (wide["mass_above"] < 0.5).mean() > 0.9
+    assert narrow["z"].std() > 2
+    assert (narrow["mass_above"] < 0.5).mean() < 0.3
+    assert min(wide["crps"].mean(), narrow["crps"].mean()) > 1.1 * right["crps"].mean()
+    assert np.median(broken["angular_tv"]) > 0.2
+    assert np.median(broken["mmd2_0.05_500"]) > 2 * np.median(right["mmd2_0.05_500"])
+
+
+@pytest.mark.parametrize("make", [lambda: SmallRingEncoder(8), lambda: lorenz96_encoder(8, depth=18, width=8)], ids=["small", "resnet"])
+def test_encoders_see_the_ring_as_a_ring(make):
+    """A turn of the ring by the encoder's stride leaves its pooled output as it was."""
+    torch.manual_seed(0)
+    encoder = make().eval()
+    y = torch.randn(2, 250, 396)
+    grid = RingGrid()(y)
+    assert torch.equal(grid[1, 0, :, 3], y[1, :, 3])
+    assert torch.equal(grid[1, 4, :, 5], y[1, :, 36 + 53])
+    turned = torch.cat([y[..., :36].roll(12, -1), y[..., 36:].roll(120, -1)], dim=-1)
+    with torch.no_grad():
+        change = (encoder(y) - encoder(turned)).norm() / encoder(y).norm()
+    assert change < 0.3
