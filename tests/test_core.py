@@ -210,6 +210,26 @@ def test_information_agrees_with_a_monte_carlo_estimate():
 # --- simulating
 
 
+def test_a_distribution_that_declares_no_support_is_judged_by_its_density():
+    class Disc(torch.distributions.Distribution):
+        """Uniform on the unit disc; torch's own ``support`` raises NotImplementedError for it."""
+
+        def __init__(self):
+            super().__init__(event_shape=torch.Size([2]), validate_args=False)
+
+        def sample(self, sample_shape=()):
+            angle, radius = 2 * torch.pi * torch.rand(sample_shape), torch.rand(sample_shape).sqrt()
+            return radius.unsqueeze(-1) * torch.stack([angle.cos(), angle.sin()], dim=-1)
+
+        def log_prob(self, value):
+            return torch.where(value.norm(dim=-1) <= 1, -np.log(np.pi), -torch.inf)
+
+    prior = DistributionPrior(Disc())
+    points = torch.tensor([[0.5, 0.5], [1.0, 1.0]])
+    assert prior.contains(points).tolist() == [True, False]
+    assert prior.log_prob(points).tolist() == pytest.approx([-np.log(np.pi), -np.inf])
+
+
 def test_arrays_of_any_make_are_taken():
     phi = np.arange(6.0).reshape(3, 2)
     frame = pytest.importorskip("pandas").DataFrame(phi)

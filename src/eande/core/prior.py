@@ -140,7 +140,8 @@ class DistributionPrior(Prior):
         """Return whether each φ lies in the Distribution's support."""
         try:
             support = self.distribution.support
-        except NotImplementedError:  # torch raises it for a Distribution that declares no support
+        except NotImplementedError:
+            # How torch says that a Distribution declares no support: its density tells.
             support = None
         if support is None:
             return torch.isfinite(self._raw_log_prob(phi))
