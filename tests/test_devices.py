@@ -8,6 +8,7 @@ import torch
 
 import eande
 from conftest import quick_fit
+from eande.training.gradients import Recorder
 
 DEVICES = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
 PRIOR = eande.BoxPrior([-1, -1], [1, 1])
@@ -65,3 +66,57 @@ def test_pooled_and_changed_priors_on_every_device(model, device):
         pooled = here.posterior([[0.2, -0.4]] * 3, pooled=True, prior=normal)
     samples, _ = pooled.sample(500)
     assert samples.device.type == device
+
+
+# --- steps recorded as a CUDA graph
+
+needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+
+
+@pytest.mark.parametrize("settings", [{}, {"view_weight": 0.1}])
+@needs_cuda
+def test_recorded_steps_train_as_launched_ones_do(settings):
+    simulations = eande.simulate(simulator, PRIOR, 1_000, seed=0)
+
+    def jitter(y, generator):
+        return y + 0.01 * torch.randn(y.shape, generator=generator)
+
+    histories = []
+    for recorded in (True, False):
+        model = quick_fit(
+            simulations, PRIOR, views=jitter, epochs=6, embedding_dimension=8, width=32, batch_size=300, device="cuda", compile=recorded, **settings
+        )
+        histories.append([record["loss"] for record in model.history])
+    assert histories[0] == pytest.approx(histories[1], rel=1e-3)
+
+
+@needs_cuda
+def test_the_recorder_replays_runs_other_shapes_and_counts_every_call():
+    weight = torch.ones(3, device="cuda", requires_grad=True)
+    calls = torch.zeros((), device="cuda")
+
+    def gradient(x):
+        calls.add_(1)
+        (weight * x).sum().backward()
+        return {"sum": (weight.detach() * x).sum()}
+
+    recorder = Recorder(gradient, enabled=True)
+    for i in range(8):
+        x = torch.full((2, 3), float(i), device="cuda")
+        if not recorder.recorded:
+            weight.grad = None
+        found = recorder(x)
+        assert found["sum"].item() == 6 * i
+        assert weight.grad.tolist() == [2 * i] * 3
+        assert recorder.recorded == (i >= 3)
+    weight.grad.zero_()
+    assert recorder(torch.ones(4, 3, device="cuda"))["sum"].item() == 12
+    assert weight.grad.tolist() == [4] * 3
+    assert recorder(x)["sum"].item() == 42
+    assert calls.item() == 10
+
+
+def test_a_recorder_that_is_off_just_calls():
+    recorder = Recorder(lambda x: {"twice": 2 * x}, enabled=False)
+    assert [recorder(torch.tensor([float(i)]))["twice"].item() for i in range(5)] == [0, 2, 4, 6, 8]
+    assert not recorder.recorded

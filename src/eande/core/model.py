@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from eande.core.checks import EandeWarning, InputError, as_float_tensor, check_count, check_finite, check_shape, show_shape
 from eande.core.files import write_tensors
-from eande.core.networks import Standardizer, describe_network
+from eande.core.networks import Standardizer, describe_network, full_precision
 from eande.core.posterior import Posterior
 from eande.core.prior import DistributionPrior, EmpiricalPrior, Prior, as_prior
 from eande.core.scores import PriorBank, estimate_normalizer
@@ -117,7 +117,8 @@ class EmbedAndEmulate(nn.Module):
         """Emulate parameters (m, D): g(φ), shape (m, n)."""
         phi = as_float_tensor("phi", phi, device=self.device)
         check_shape("phi", phi, ("n", self.prior.dimension))
-        return self.similarity.place(self.emulator(self.phi_standardizer(phi)).float())
+        with full_precision(phi.device):
+            return self.similarity.place(self.emulator(self.phi_standardizer(phi)))
 
     def forward(self, y: Tensor, phi: Tensor) -> tuple[Tensor, Tensor]:
         """Return f(y) and g(φ)."""

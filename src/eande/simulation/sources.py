@@ -109,8 +109,9 @@ class Rows:
         if self.y.device.type == "cpu":
             # Whole pieces of memory: several times faster than picking entry by entry.
             return torch.stack([self.y[i, begin : begin + length] for i, begin in zip(self.index.tolist(), starts.tolist(), strict=True)])
-        times = starts.unsqueeze(1) + torch.arange(length)
-        return self.y[self.index.unsqueeze(1).to(self.y.device), times.to(self.y.device)]
+        # Only few numbers go to the device: a large copy would wait there for all earlier work.
+        index, starts = (x.to(self.y.device, non_blocking=True).unsqueeze(1) for x in (self.index, starts))
+        return self.y[index, starts + torch.arange(length, device=self.y.device)]
 
 
 def take(y: Tensor | Source, index: Any) -> Tensor | Source:

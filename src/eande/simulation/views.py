@@ -79,13 +79,13 @@ class Roll:
         if sum(sections) != y.shape[axis]:
             raise InputError(f"Roll: expected sections that add up to {y.shape[axis]}, the size of the axis, got {sections}")
         steps = math.gcd(*sections)
-        shift = torch.randint(steps, (len(y), 1), generator=generator)
+        shift = torch.randint(steps, (len(y), 1), generator=generator).to(y.device, non_blocking=True)
         places, begin = [], 0
         for size in sections:
-            places.append(begin + (torch.arange(size) - shift * (size // steps)) % size)
+            places.append(begin + (torch.arange(size, device=y.device) - shift * (size // steps)) % size)
             begin += size
         shape = [len(y) if i == 0 else y.shape[axis] if i == axis % y.ndim else 1 for i in range(y.ndim)]
-        return y.gather(axis, torch.cat(places, dim=1).to(y.device).view(shape).expand(y.shape))
+        return y.gather(axis, torch.cat(places, dim=1).view(shape).expand(y.shape))
 
 
 class Compose:

@@ -9,6 +9,7 @@ import math
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from eande.core.seeds import derive_seed
 from eande.simulation.simulations import Simulations
 from eande.simulation.views import View, fixed_views
 from eande.training.batches import Batch, Batches
-from eande.training.gradients import backward
+from eande.training.gradients import Recorder, backward
 from eande.training.settings import FitSettings
 from eande.training.setup import build_model, check_types, describe_call, training_prior
 from eande.training.state import CheckpointStore, TrainingState
@@ -147,16 +148,20 @@ class _Trainer:
         if self.settings.compile:
             state.model.encoder.compile()
         module, optimizer = self.fabric.setup(state.model, state.optimizer)
+        # Micro-batches and the bank do work between their passes that a recording would not repeat.
+        whole = self.settings.micro_batch is None and state.bank is None
+        gradient = Recorder(partial(self._gradient, state), enabled=self.settings.compile and whole and self.fabric.device.type == "cuda")
         task = bar.add_task(label, total=until, completed=state.epoch) if bar is not None else None
         losses: list[dict[str, Tensor]] = []
+        state.model.train()
         while state.epoch < until and not self._out_of_patience(state):
-            state.model.train()
             for batch in self.batches.epoch(state.epoch):
-                losses.append(self._step(state, module, optimizer, batch))
-            state.model.eval()
+                losses.append(self._step(state, module, optimizer, gradient, batch))
             state.epoch += 1
             if state.epoch % self.settings.validation_interval == 0 or state.epoch == until:
+                state.model.eval()
                 self._validate(state, losses)
+                state.model.train()
                 losses = []
                 # Only here: losses since the last validation are not stored.
                 store.save(state, name, final=state.epoch == until or self._out_of_patience(state))
@@ -165,44 +170,50 @@ class _Trainer:
         if bar is not None and task is not None:
             bar.update(task, completed=until)
 
-    def _step(self, state: TrainingState, module: Any, optimizer: Any, batch: Batch) -> dict[str, Tensor]:
+    def _step(self, state: TrainingState, module: Any, optimizer: Any, gradient: Recorder, batch: Batch) -> dict[str, Tensor]:
         """Take one step of the optimiser."""
         settings = self.settings
-        # Within a batch every group occurs once: only the bank needs the ids.
-        groups = batch.groups.to(self.fabric.device) if state.bank is not None else None
-        parts: dict[str, Tensor] = {}
-
-        def loss(embeddings: Sequence[Tensor]) -> Tensor:
-            f, g, *view = embeddings
-            score, bank = state.model.similarity.score, state.bank
-            g, failed = (g[: len(f)], g[len(f) :]) if len(g) > len(f) else (g, None)
-            parts["loss_phi_y"], parts["loss_y_phi"] = inter_domain_info_nce(
-                f, g, score, groups=groups, bank=bank, failed=failed, push_emulator=settings.repulsion == "both"
-            )
-            wanted = {"symmetric": ("loss_phi_y", "loss_y_phi"), "phi_y": ("loss_phi_y",), "y_phi": ("loss_y_phi",)}[settings.loss]
-            total = torch.stack([parts[name] for name in wanted]).sum()
-            for other in view:
-                parts["loss_views"] = view_info_nce(f, other, score)
-                total = total + settings.view_weight * parts["loss_views"]
-            parts["loss"] = total
-            return total
-
         for group in optimizer.param_groups:
             factor = learning_rate_factor(state.step, self.batches.steps_per_epoch * settings.epochs, settings.warmup)
             group["lr"] = group["rate"] * settings.learning_rate * factor
-        optimizer.zero_grad()
-        inputs = [(state.model.embed, batch.y), (state.model.emulate, torch.cat([batch.phi, batch.failed_phi]))]
-        if batch.y_view is not None:
-            inputs.append((state.model.embed, batch.y_view))
-        seed = derive_seed(settings.seed, "step", state.step)
-        f, g, *_ = backward(self.fabric, state.model, inputs=inputs, loss=loss, micro_batch=settings.micro_batch, seed=seed)
+        optimizer.zero_grad(set_to_none=not gradient.recorded)
+        torch.manual_seed(derive_seed(settings.seed, "step", state.step))
+        y = batch.y if batch.y_view is None else torch.cat([batch.y, batch.y_view])
+        inputs = (y, torch.cat([batch.phi, batch.failed_phi]), batch.groups)
+        parts = gradient(*(x.to(self.fabric.device, non_blocking=True) for x in inputs))
         if settings.gradient_clip is not None:
             self.fabric.clip_gradients(module, optimizer, max_norm=settings.gradient_clip, error_if_nonfinite=False)
         optimizer.step()
         state.step += 1
         state.update_average(settings.ema or 0.0)
-        if state.bank is not None and groups is not None:
-            state.bank.push(f, g[: len(f)], groups)
+        return parts
+
+    def _gradient(self, state: TrainingState, y: Tensor, phi: Tensor, groups: Tensor) -> dict[str, Tensor]:
+        """Accumulate the gradient of a batch and return the parts of its loss; rows of ``y`` past the groups' number are second views."""
+        settings, model, bank, pairs = self.settings, state.model, state.bank, len(groups)
+        parts: dict[str, Tensor] = {}
+
+        def loss(embeddings: Sequence[Tensor]) -> Tensor:
+            embedded, emulated = embeddings
+            f, view, g, failed = embedded[:pairs], embedded[pairs:], emulated[:pairs], emulated[pairs:]
+            parts["loss_phi_y"], parts["loss_y_phi"] = inter_domain_info_nce(
+                f, g, model.similarity.score,
+                # Within a batch every group occurs once: only the bank needs the ids.
+                groups=groups if bank is not None else None, bank=bank, failed=failed if len(failed) else None,
+                push_emulator=settings.repulsion == "both",
+            )  # fmt: skip
+            wanted = {"symmetric": ("loss_phi_y", "loss_y_phi"), "phi_y": ("loss_phi_y",), "y_phi": ("loss_y_phi",)}[settings.loss]
+            total = torch.stack([parts[name] for name in wanted]).sum()
+            if len(view):
+                parts["loss_views"] = view_info_nce(f, view, model.similarity.score)
+                total = total + settings.view_weight * parts["loss_views"]
+            parts["loss"] = total
+            return total
+
+        inputs = [(model.embed, y), (model.emulate, phi)]
+        f, g = backward(self.fabric, model, inputs=inputs, loss=loss, micro_batch=settings.micro_batch, seed=derive_seed(settings.seed, state.step))
+        if bank is not None:
+            bank.push(f[:pairs], g[:pairs], groups)
         return {name: value.detach() for name, value in parts.items()}
 
     def _validate(self, state: TrainingState, losses: list[dict[str, Tensor]]) -> None:

@@ -69,9 +69,11 @@ class TrainingState:
             return
         decay = min(decay, (1 + self.step) / (10 + self.step))
         with torch.no_grad():
-            # One kernel for all of them: on a GPU, launching hundreds would cost as much as the step.
+            # A few kernels for all of them: on a GPU, launching hundreds would cost as much as the step.
             torch._foreach_lerp_(list(self.average.parameters()), list(self.model.parameters()), 1 - decay)
-            torch._foreach_copy_(list(self.average.buffers()), list(self.model.buffers()))
+            buffers = list(zip(self.average.buffers(), self.model.buffers(), strict=True))
+            for kind in {averaged.dtype for averaged, _ in buffers}:
+                torch._foreach_copy_(*zip(*(pair for pair in buffers if pair[0].dtype == kind), strict=True))
 
     def keep_if_best(self, score: float) -> None:
         """Remember the candidate's weights if no earlier score was as high."""
