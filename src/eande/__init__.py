@@ -8,6 +8,7 @@ The map, in the order in which data flow::
     simulations  simulate(simulator, prior, n, store=…), each(function), Simulations     eande.simulation
     views        RandomWindow, Roll, Compose: what of a datum the encoder sees           eande.simulation.views
     model        fit(simulations, prior, settings=FitSettings(...)), load(path)          eande.training, eande.core
+                 fit(…, members=5), ensemble(models), model.calibrate(held_out)          eande.core
     posterior    model.posterior(y): log_prob, log_ratio, sample, map, summary           eande.core.posterior
 """
 
@@ -15,7 +16,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from eande.core.calibration import Calibration
     from eande.core.checks import EandeWarning, InputError
+    from eande.core.ensemble import ensemble
     from eande.core.loading import load
     from eande.core.model import EmbedAndEmulate
     from eande.core.posterior import Posterior
@@ -49,6 +52,8 @@ _HOMES = {
     "fit": "training.fit",
     "EmbedAndEmulate": "core.model",
     "load": "core.loading",
+    "ensemble": "core.ensemble",
+    "Calibration": "core.calibration",
     "Posterior": "core.posterior",
     "SampleInfo": "core.rejection",
     "BudgetExceeded": "core.rejection",
@@ -59,7 +64,7 @@ _HOMES = {
 
 __all__ = [
     "BoxPrior", "DistributionPrior", "SamplerPrior", "EmpiricalPrior", "simulate", "each", "Simulations", "Failures", "Store", "RandomWindow", "Roll",
-    "Compose", "FitSettings", "fit", "EmbedAndEmulate",
+    "Compose", "FitSettings", "fit", "EmbedAndEmulate", "ensemble", "Calibration",
     "load", "Posterior", "SampleInfo", "BudgetExceeded", "SimulationError", "InputError", "EandeWarning",
 ]  # fmt: skip
 

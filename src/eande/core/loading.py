@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from eande.core.checks import InputError, show_shape
+from eande.core.ensemble import ensemble
 from eande.core.files import read_tensors
 from eande.core.model import FORMAT, EmbedAndEmulate
 from eande.core.networks import Standardizer, make_network
@@ -27,6 +28,22 @@ def load(path: str | Path, *, encoder: nn.Module | None = None, emulator: nn.Mod
     document, tensors = read_tensors(path, "model")
     if document["format"] > FORMAT:
         raise InputError(f"{path}: expected file format {FORMAT} or older, got {document['format']}: written by a newer eande")
+    options = {"encoder": encoder, "emulator": emulator, "prior": prior}
+    if "members" not in document:
+        return _load_one(path, document, tensors, **options)
+    own = [
+        {name.removeprefix(f"member.{i}."): x for name, x in tensors.items() if name.startswith(f"member.{i}.")}
+        for i in range(len(document["members"]))
+    ]
+    joint = ensemble([_load_one(path, *contents, **options) for contents in zip(document["members"], own, strict=True)])
+    calibration = {name.removeprefix("similarity."): x for name, x in tensors.items() if name.startswith("similarity.")}
+    if "slope" in calibration:
+        joint.similarity.slope = torch.zeros(joint.embedding_dimension)
+    load_weights(joint.similarity, calibration, path)
+    return joint
+
+
+def _load_one(path: str | Path, document: dict[str, Any], tensors: dict[str, Tensor], *, encoder: Any, emulator: Any, prior: Any) -> EmbedAndEmulate:
     draws = tensors.pop("prior.draws", None)
     expected = {name: tensors.pop(name) for name in ("probe.encoder", "probe.emulator") if name in tensors}
     used_prior = as_prior(prior) if prior is not None else prior_from_description(document["prior"], draws)
@@ -43,6 +60,8 @@ def load(path: str | Path, *, encoder: nn.Module | None = None, emulator: nn.Mod
         y_standardizer=_empty_standardizer(tensors, "model.y_standardizer"),
         phi_standardizer=_empty_standardizer(tensors, "model.phi_standardizer"),
     )
+    if "model.similarity.slope" in tensors:
+        model.similarity.slope = torch.zeros(dimension)
     load_weights(model, {name.removeprefix("model."): tensor for name, tensor in tensors.items()}, path)
     for name, output in model.probe().items():
         if name in expected and not torch.allclose(output, expected[name], rtol=1e-2, atol=1e-3):

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, Self
 import torch
 from torch import Tensor, nn
 
+from eande.core.calibration import Calibration, calibrate
 from eande.core.checks import EandeWarning, InputError, as_float_tensor, check_count, check_finite, check_shape, show_shape
 from eande.core.files import write_tensors
 from eande.core.networks import Standardizer, describe_network, full_precision
@@ -29,7 +30,7 @@ from eande.core.scores import PriorBank, estimate_normalizer
 from eande.core.seeds import derive_seed
 from eande.core.similarity import Similarity, describe_similarity
 
-FORMAT = 1
+FORMAT = 2
 # A changed prior may put this much of its mass where no simulation was ever made.
 _OUTSIDE_AT_MOST = 0.01
 _BANKS_KEPT = 4
@@ -61,6 +62,7 @@ class EmbedAndEmulate(nn.Module):
 
     Attributes:
         history: one record per validated epoch of training.
+        members: the models of an ensemble; empty for a single model.
         emulator_rows: parameters per pass of the emulator during inference; memory stays that of so many rows.
         encoder_rows: data per pass of the encoder during inference.
     """
@@ -86,6 +88,7 @@ class EmbedAndEmulate(nn.Module):
         self.history: list[dict[str, float]] = []
         self.emulator_rows = 16_384
         self.encoder_rows = max(1, min(_NUMBERS_AT_ONCE // math.prod(self.y_shape), 16_384))
+        self.members: tuple[EmbedAndEmulate, ...] = ()
         self._banks: list[_KeptBank] = []
         self.eval()
         self._check_outputs("encoder", encoder, self.y_shape)
@@ -111,7 +114,7 @@ class EmbedAndEmulate(nn.Module):
         """Embed data (m, *y_shape): f(y), shape (m, n)."""
         y = as_float_tensor("y", y, device=self.device)
         check_shape("y", y, ("n", *self.y_shape))
-        return self.similarity.place(self.encoder(self.y_standardizer(y)).float())
+        return self.similarity.place_datum(self.encoder(self.y_standardizer(y)).float())
 
     def emulate(self, phi: Any) -> Tensor:
         """Emulate parameters (m, D): g(φ), shape (m, n)."""
@@ -184,6 +187,15 @@ class EmbedAndEmulate(nn.Module):
         rows = zip(embedded, normalizer.log_value.tolist(), normalizer.error.tolist(), normalizer.effective_draws.tolist(), strict=True)
         return [Posterior(self, s, used, bank, log_normalizer=c, normalizer_error=e, effective_draws=d) for s, c, e, d in rows]
 
+    def calibrate(self, held_out: Any, *, kind: str = "auto") -> Calibration:
+        """Choose the exponent β of p(φ) r^β by the score of simulations used for nothing else, in place, and report before and after.
+
+        Args:
+            held_out: simulations whose data have the model's ``y_shape``.
+            kind: ``"constant"``, ``"datum"`` (β depends on the embedding), or ``"auto"``, the simplest that scores well; no change is simplest.
+        """
+        return calibrate(self, held_out.phi, held_out.y[:], held_out.groups, kind=kind)
+
     def train(self, mode: bool = True) -> Self:
         """Switch to training or inference; kept banks are forgotten, for fused optimisers move weights without leaving a trace."""
         self._banks = []
@@ -194,7 +206,8 @@ class EmbedAndEmulate(nn.Module):
         if isinstance(prior, EmpiricalPrior):
             # Once each: repeating draws adds nothing, and would pass for more of them.
             draws = min(draws, len(prior.draws))
-        state = tuple((p.data_ptr(), p._version) for p in (*self.emulator.parameters(), *self.emulator.buffers(), *self.phi_standardizer.buffers()))
+        parts = (*self.emulator.parameters(), *self.emulator.buffers(), *self.phi_standardizer.buffers(), self.similarity.exponent)
+        state = tuple((p.data_ptr(), p._version) for p in parts)
         self._banks = [kept for kept in self._banks if kept.state == state]
         for kept in self._banks:
             if _same_prior(kept.prior, prior) and kept.draws == draws:
@@ -222,6 +235,16 @@ class EmbedAndEmulate(nn.Module):
 
     def save(self, path: str | Path) -> None:
         """Write the model to one file of tensors and JSON; loading it cannot execute code."""
+        if not self.members:
+            write_tensors(path, "model", *self._contents())
+            return
+        contents = [member._contents() for member in self.members]
+        tensors = {f"member.{i}.{name}": tensor for i, (_, own) in enumerate(contents) for name, tensor in own.items()}
+        tensors |= {f"similarity.{name}": tensor for name, tensor in self.similarity.state_dict().items()}
+        write_tensors(path, "model", {"format": FORMAT, "members": [document for document, _ in contents]}, tensors)
+
+    def _contents(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        """Return what a file holds of one model."""
         document = {
             "format": FORMAT,
             "y_shape": self.y_shape,
@@ -235,8 +258,7 @@ class EmbedAndEmulate(nn.Module):
         tensors = {f"model.{name}": tensor for name, tensor in self.state_dict().items()}
         if isinstance(self.prior, EmpiricalPrior):
             tensors["prior.draws"] = self.prior.draws
-        tensors |= self.probe()
-        write_tensors(path, "model", document, tensors)
+        return document, tensors | self.probe()
 
 
 def _same_prior(first: Prior, second: Prior) -> bool:

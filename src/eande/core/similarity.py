@@ -5,7 +5,8 @@ is the cosine over a temperature, f·g/τ with both on the unit sphere: it has a
 acceptance–rejection exact, and independent observations pool by adding their embeddings. Everything that follows from
 the choice of s lives here: where embeddings lie (``place``), the score, its bound and how observations pool.
 
-Every score carries an ``exponent`` β, 1 after training: the posterior is then p(φ) r^β. β = 0 is the prior.
+Every score carries an ``exponent`` β, 1 after training: the posterior is then p(φ) r^β. β = 0 is the prior. Calibration may let
+it depend on the datum, β(y) = β e^{slope·f(y)}: a model can be too sure of some data and not sure enough of others.
 """
 
 import math
@@ -24,14 +25,31 @@ class Similarity(nn.Module, ABC):
     """Score pairs of embeddings; an inner product up to a factor, so that observations pool by addition."""
 
     exponent: Tensor
+    slope: Tensor | None
 
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("exponent", torch.tensor(1.0))
+        self.register_buffer("slope", None)
 
     @abstractmethod
     def place(self, raw: Tensor) -> Tensor:
         """Put a network's raw output (…, n) where embeddings lie."""
+
+    def place_datum(self, raw: Tensor) -> Tensor:
+        """Put the encoder's raw output where embeddings lie, lengthened by the datum's own part of the exponent."""
+        placed = self.place(raw)
+        return placed if self.slope is None else placed * self.tilt(placed)
+
+    def features(self, embedded: Tensor) -> Tensor:
+        """Return what of the embeddings (m, …) of a model without ``slope`` the exponent may depend on, shape (m, n)."""
+        return embedded
+
+    def tilt(self, placed: Tensor) -> Tensor:
+        """Return the datum's own part of the exponent, e^{slope·f}, shape (…, 1)."""
+        if self.slope is None:
+            return torch.ones_like(placed[..., :1])
+        return (placed @ self.slope).exp().unsqueeze(-1)
 
     @abstractmethod
     def factor(self) -> Tensor:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -11,6 +12,7 @@ from eande.core.seeds import generator
 from eande.simulation.simulations import Simulations
 from eande.simulation.sources import Source
 from eande.simulation.views import View, draw_view
+from eande.training.settings import FitSettings
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,14 @@ class Batches:
         self._pass: tuple[int, tuple[Tensor, ...]] = (-1, ())
         self._reader = ThreadPoolExecutor(1)
         self._following: dict[int, Future[Batch]] = {}
+
+    @classmethod
+    def of(cls, simulations: Simulations, views: View | None, settings: FitSettings) -> Self:
+        """Make the batches of a fit."""
+        return cls(
+            simulations, views, batch_size=settings.batch_size, steps_per_epoch=settings.steps_per_epoch, two_views=settings.view_weight > 0,
+            bank=settings.memory_bank, seed=settings.seed,
+        )  # fmt: skip
 
     def epoch(self, epoch: int) -> Iterator[Batch]:
         """Yield the batches of an epoch; data that lie on disk are read one batch ahead, while the networks run."""

@@ -9,6 +9,7 @@ import math
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,8 @@ from lightning.fabric import Fabric
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor, nn
 
-from eande.core.checks import EandeWarning, InputError
+from eande.core.checks import EandeWarning, InputError, check_count
+from eande.core.ensemble import ensemble
 from eande.core.losses import inter_domain_info_nce, view_info_nce
 from eande.core.model import EmbedAndEmulate
 from eande.core.scores import ENOUGH_DRAWS, HeldOutScore, estimate_normalizer, held_out_score, refine_normalizer
@@ -28,12 +30,11 @@ from eande.simulation.views import View, fixed_views
 from eande.training.batches import Batch, Batches
 from eande.training.gradients import Recorder, backward
 from eande.training.settings import FitSettings
-from eande.training.setup import build_model, check_types, describe_call, training_prior
+from eande.training.setup import build_model, check_types, describe_call, split, training_prior
 from eande.training.state import CheckpointStore, TrainingState
 
 Record = dict[str, float]
 _MOST_DRAWS = 1_000_000
-_FEW_HELD_OUT = 10
 # Data on disk of no more bytes than this are read once and kept in memory.
 _SMALL = 100_000_000
 
@@ -49,6 +50,7 @@ def fit(
     checkpoint: str | Path | None = None,
     settings: FitSettings | None = None,
     warm_start: EmbedAndEmulate | None = None,
+    members: int = 1,
     callback: Callable[[Record], None] | None = None,
     progress: bool = True,
 ) -> EmbedAndEmulate:
@@ -64,62 +66,48 @@ def fit(
         checkpoint: a folder. A run killed at any moment goes on from there when the same call is made again.
         settings: how to train.
         warm_start: a model to go on from, for instance when more simulations have arrived; its networks and standardisation are kept.
+        members: how many models to fit, each from networks and random numbers of its own; more than one are returned as an ensemble, whose
+            ratio is the mean of theirs.
         callback: called with every record of the history, for loggers.
         progress: whether to show a progress bar.
     """
     settings = FitSettings() if settings is None else settings
     check_types(simulations, settings, validation, encoder=encoder, emulator=emulator, views=views, checkpoint=checkpoint)
+    check_count("members", members, 1)
+    if members > 1 and warm_start is not None:
+        raise InputError(f"members: expected 1 with warm_start=, got {members}: every member would start alike")
     prior = training_prior(prior, simulations)
-    train, held_out = (part.in_memory(_SMALL) for part in _split(simulations, validation, settings.seed))
-    batches = Batches(
-        train,
-        views,
-        batch_size=settings.batch_size,
-        steps_per_epoch=settings.steps_per_epoch,
-        two_views=settings.view_weight > 0,
-        bank=settings.memory_bank,
-        seed=settings.seed,
-    )
-    device = settings.device if settings.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
-    fabric = Fabric(accelerator=device, devices=1, precision=settings.precision)
-    trainer = _Trainer(fabric, settings, batches, held_out, callback)
-
-    def begin(start: int) -> TrainingState:
-        model = build_model(train, views, prior, settings, encoder=encoder, emulator=emulator, warm_start=warm_start, start=start)
-        return TrainingState.begin(model.to(fabric.device), settings)
-
+    train, held_out = (part.in_memory(_SMALL) for part in split(simulations, validation, settings.seed))
     given = {"encoder": encoder, "emulator": emulator, "validation": validation, "warm_start": warm_start}
     fingerprint = {} if checkpoint is None else describe_call(simulations, prior, settings, views, given)
-    store = CheckpointStore(checkpoint, fingerprint, settings)
-    bar: Any = Progress(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()) if progress else nullcontext()
+    device = settings.device if settings.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
+    fabric = Fabric(accelerator=device, devices=1, precision=settings.precision)
+
+    def fit_one(member: int, bar: Progress | None) -> EmbedAndEmulate:
+        own = settings if member == 0 else replace(settings, seed=derive_seed(settings.seed, "member", member))
+        folder = checkpoint if checkpoint is None or members == 1 else Path(checkpoint) / f"member-{member}"
+        trainer = _Trainer(fabric, own, Batches.of(train, views, own), held_out, callback)
+
+        def begin(start: int) -> TrainingState:
+            number = member * own.restarts + start
+            model = build_model(train, views, prior, own, encoder=encoder, emulator=emulator, warm_start=warm_start, start=number)
+            return TrainingState.begin(model.to(fabric.device), own)
+
+        label = "training" if members == 1 else f"member {member + 1} of {members}"
+        return _finish(trainer, _train_all(trainer, begin, CheckpointStore(folder, fingerprint, own), bar, label))
+
+    shown: Any = Progress(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()) if progress else nullcontext()
     try:
-        with torch.random.fork_rng(devices=[fabric.device] if device == "cuda" else []), bar as shown:
-            return _finish(trainer, _train_all(trainer, begin, store, shown))
+        with torch.random.fork_rng(devices=[fabric.device] if device == "cuda" else []), shown as bar:
+            models = [fit_one(member, bar) for member in range(members)]
     except KeyboardInterrupt:
         if checkpoint is not None:
             raise KeyboardInterrupt(f"stopped; the same call goes on from the latest checkpoint in {checkpoint}") from None
         raise
+    return models[0] if members == 1 else ensemble(models)
 
 
-def _split(simulations: Simulations, validation: float | Simulations, seed: int) -> tuple[Simulations, Simulations]:
-    if isinstance(validation, Simulations):
-        if validation.y_shape != simulations.y_shape or validation.phi.shape[1] != simulations.phi.shape[1]:
-            raise InputError(
-                f"validation: expected phi of dimension {simulations.phi.shape[1]} and y of shape {simulations.y_shape}, "
-                f"got {validation.phi.shape[1]} and {validation.y_shape}"
-            )
-        train, held_out = simulations, validation
-    else:
-        train, held_out = simulations.split(validation, seed=seed)
-    distinct = len(train.groups.unique())
-    if distinct < 2:
-        raise InputError(f"simulations: expected at least 2 different parameters to train on (a batch needs a negative), got {distinct}")
-    if len(held_out) < _FEW_HELD_OUT:
-        warnings.warn(f"only {len(held_out)} simulations are held out: the best epoch is chosen by chance", EandeWarning, stacklevel=3)
-    return train, held_out
-
-
-def _train_all(trainer: "_Trainer", begin: Callable[[int], TrainingState], store: CheckpointStore, bar: Progress | None) -> TrainingState:
+def _train_all(trainer: "_Trainer", begin: Callable[[int], TrainingState], store: CheckpointStore, bar: Progress | None, label: str) -> TrainingState:
     """Run the short starts, then let the best of them go on to the end."""
     settings, state = trainer.settings, begin(0)
     if settings.restarts > 1 and not store.has("main"):
@@ -128,7 +116,7 @@ def _train_all(trainer: "_Trainer", begin: Callable[[int], TrainingState], store
             trainer.run(challenger, settings.short_epochs, store, f"start-{start}", bar, f"start {start + 1} of {settings.restarts}")
             if challenger.best_score > state.best_score:
                 state = challenger
-    trainer.run(state, settings.epochs, store, "main", bar, "training")
+    trainer.run(state, settings.epochs, store, "main", bar, label)
     store.forget_starts()
     return state
 

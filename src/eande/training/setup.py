@@ -25,6 +25,7 @@ from eande.training.settings import FitSettings
 
 # A spread of so small a share of the mean is a few hundred units in the last place of float32.
 _COARSEST = 1e-5
+_FEW_HELD_OUT = 10
 
 
 def check_types(simulations: Any, settings: Any, validation: Any, **given: Any) -> None:
@@ -46,6 +47,25 @@ def check_types(simulations: Any, settings: Any, validation: Any, **given: Any) 
         raise InputError(f"checkpoint: expected a folder, got the file {given['checkpoint']}")
     if settings.device == "cuda" and not torch.cuda.is_available():
         raise InputError("device: expected 'cpu' or 'auto' on a machine without a GPU that torch can use, got 'cuda'")
+
+
+def split(simulations: Simulations, validation: float | Simulations, seed: int) -> tuple[Simulations, Simulations]:
+    """Return what to train on and what to hold out."""
+    if isinstance(validation, Simulations):
+        if validation.y_shape != simulations.y_shape or validation.phi.shape[1] != simulations.phi.shape[1]:
+            raise InputError(
+                f"validation: expected phi of dimension {simulations.phi.shape[1]} and y of shape {simulations.y_shape}, "
+                f"got {validation.phi.shape[1]} and {validation.y_shape}"
+            )
+        train, held_out = simulations, validation
+    else:
+        train, held_out = simulations.split(validation, seed=seed)
+    distinct = len(train.groups.unique())
+    if distinct < 2:
+        raise InputError(f"simulations: expected at least 2 different parameters to train on (a batch needs a negative), got {distinct}")
+    if len(held_out) < _FEW_HELD_OUT:
+        warnings.warn(f"only {len(held_out)} simulations are held out: the best epoch is chosen by chance", EandeWarning, stacklevel=3)
+    return train, held_out
 
 
 def training_prior(prior: Any, simulations: Simulations) -> Prior:
@@ -134,16 +154,24 @@ def _fresh(network: nn.Module, start: int) -> nn.Module:
     copied = copy.deepcopy(network).cpu()
     if start == 0:
         return copied
-    description = describe_network(network)
-    if description is not None:
-        return make_network(description)
-    for module in copied.modules():
-        reset = getattr(module, "reset_parameters", None)
-        if callable(reset):
-            reset()
-    if all(torch.equal(old.cpu(), new) for old, new in zip(network.parameters(), copied.parameters(), strict=True)):
+    fresh = _renewed(copied, {})
+    if all(torch.equal(old.cpu(), new) for old, new in zip(network.parameters(), fresh.parameters(), strict=True)):
         raise InputError(f"restarts: expected 1 for a {type(network).__name__} without reset_parameters, got more: every start would be the same")
-    return copied
+    return fresh
+
+
+def _renewed(module: nn.Module, known: dict[nn.Module, nn.Module]) -> nn.Module:
+    """Give a module and its parts new random weights; our networks are made anew, for they choose theirs in their own way."""
+    if module not in known:
+        description = describe_network(module)
+        known[module] = module if description is None else make_network(description)
+        if description is None:
+            for name, part in module.named_children():
+                setattr(module, name, _renewed(part, known))
+            reset = getattr(module, "reset_parameters", None)
+            if callable(reset):
+                reset()
+    return known[module]
 
 
 def _standardize_phi(train: Simulations, prior: Prior) -> Standardizer:

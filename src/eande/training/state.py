@@ -73,7 +73,8 @@ class TrainingState:
             torch._foreach_lerp_(list(self.average.parameters()), list(self.model.parameters()), 1 - decay)
             buffers = list(zip(self.average.buffers(), self.model.buffers(), strict=True))
             for kind in {averaged.dtype for averaged, _ in buffers}:
-                torch._foreach_copy_(*zip(*(pair for pair in buffers if pair[0].dtype == kind), strict=True))
+                same = [pair for pair in buffers if pair[0].dtype == kind]
+                torch._foreach_copy_([averaged for averaged, _ in same], [current for _, current in same])
 
     def keep_if_best(self, score: float) -> None:
         """Remember the candidate's weights if no earlier score was as high."""
