@@ -1,7 +1,6 @@
 """What the Lorenz 96 study measures: right for a posterior that is known, and different for one that is wrong."""
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,7 +8,7 @@ import torch
 
 from eande.core.seeds import generator
 from eande.diagnostics.distances import squared_mmd
-from eande.experiments.lorenz96 import SIZES, _evaluate_one, angle_histogram, reference_samples
+from eande.experiments.ring import _evaluate_one, angle_histogram, reference_angles, reference_samples
 from eande.simulators.lorenz96_encoder import RingGrid, SmallRingEncoder, lorenz96_encoder
 
 
@@ -37,6 +36,7 @@ def test_the_reference_lies_on_the_circle_inside_the_square(forcing):
     assert points.abs().max() <= 15
     shares = angle_histogram(points)
     assert shares.sum().item() == pytest.approx(1)
+    assert (shares - reference_angles(forcing)).abs().sum() < 0.04
     if forcing < 15:
         assert shares.min() > 0.9 / 24
     else:
@@ -50,7 +50,7 @@ class Ring:
     def __init__(self, centre, spread, lost=0.0):
         self.centre, self.spread, self.lost = centre, spread, lost
 
-    def sample(self, n, *, seed):
+    def sample(self, n, *, seed, sampler):
         stream = generator(seed, "ring")
         radius = self.centre + self.spread * torch.randn(n, generator=stream)
         angle = 2 * math.pi * (1 - self.lost) * torch.rand(n, generator=stream)
@@ -62,11 +62,11 @@ class Ring:
 
 def measure(spread, *, stated=None, lost=0.0, n=40):
     """Evaluate rings centred with an error of that spread, and as wide as stated."""
-    size, errors = replace(SIZES["demo"], samples=500), torch.randn(n, generator=generator(1))
+    errors = torch.randn(n, generator=generator(1))
     rows = []
     for i, error in enumerate(errors.tolist()):
         phi = reference_samples(9.0, 1, 100 + i)[0]
-        rows.append(_evaluate_one(Ring(9.0 + spread * error, stated or spread, lost), phi, size, i))
+        rows.append(_evaluate_one(Ring(9.0 + spread * error, stated or spread, lost), phi, 500, i))
     return {name: np.array([row[name] for row in rows]) for name in rows[0]}
 
 

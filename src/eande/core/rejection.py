@@ -104,6 +104,28 @@ def acceptance_rejection(
     return phi[:n], SampleInfo(len(phi) / candidates, height - posterior.log_normalizer, exceedances, evaluations)
 
 
+def bank_rejection(posterior: Posterior, n: int, *, seed: int = 0) -> tuple[Tensor, SampleInfo]:
+    """Draw ``n`` samples by acceptance–rejection among the bank's prior draws, which are emulated already: no network runs.
+
+    Fast, and as exact as :func:`acceptance_rejection`; but all posteriors of a bank share its draws, so samples of different observations or
+    seeds are not independent of each other. Where the bank has too few, the rest comes from draws of its own.
+
+    Args:
+        posterior: what to sample.
+        n: how many samples.
+        seed: same seed, same samples.
+    """
+    scores = posterior.bank_scores().double()
+    uniform = torch.rand(len(scores), generator=generator(seed, "bank acceptance"), dtype=torch.float64).to(scores.device)
+    height = scores.max()
+    found = posterior.bank.phi[scores - uniform.log() >= height]
+    if len(found) < n:
+        more, info = acceptance_rejection(posterior, n - len(found), seed=seed)
+        return torch.cat([found, more]), info
+    # In the bank's order they are: any part of it is as random as another.
+    return found[:n], SampleInfo(len(found) / len(scores), height.item() - posterior.log_normalizer, 0, len(scores))
+
+
 def _batch_size(missing: int, accepted: int, candidates: int, left: int) -> int:
     rate = (accepted + 1) / (candidates + 2)
     return max(_SMALLEST_BATCH, min(math.ceil(1.1 * missing / rate), _LARGEST_BATCH, left))

@@ -97,9 +97,11 @@ def fit(
         return _finish(trainer, _train_all(trainer, begin, CheckpointStore(folder, fingerprint, own), bar, label))
 
     shown: Any = Progress(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()) if progress else nullcontext()
+    models: list[EmbedAndEmulate] = []
     try:
         with torch.random.fork_rng(devices=[fabric.device] if device == "cuda" else []), shown as bar:
-            models = [fit_one(member, bar) for member in range(members)]
+            for member in range(members):
+                models.append(fit_one(member, bar))
     except KeyboardInterrupt:
         if checkpoint is not None:
             raise KeyboardInterrupt(f"stopped; the same call goes on from the latest checkpoint in {checkpoint}") from None
@@ -272,11 +274,11 @@ def _finish(trainer: _Trainer, state: TrainingState) -> EmbedAndEmulate:
         model.similarity.exponent.zero_()
         warnings.warn(
             f"on held-out data the model is no better than the prior ({reached:.3g} nats, the prior's own score is 0), so it returns the prior: "
-            "either the data say nothing about the parameters, or it needs more epochs or more simulations", EandeWarning, stacklevel=3,
+            "either the data say nothing about the parameters, or it needs more epochs or more simulations", EandeWarning, stacklevel=4,
         )  # fmt: skip
     elif draws < ENOUGH_DRAWS:
         warnings.warn(
             f"the held-out score ({reached:.3g} nats) rests on {draws:.0f} effective prior draws for some data and may flatter the model; "
-            "raise normalizer_draws", EandeWarning, stacklevel=3,
+            "raise normalizer_draws", EandeWarning, stacklevel=4,
         )  # fmt: skip
     return model.requires_grad_(False).eval()
