@@ -21,11 +21,11 @@ def test_squared_mmd_is_the_printed_sum():
     expected = (
         sum(kernel(a, b) for a in x for b in x) / 25 + sum(kernel(a, b) for a in y for b in y) / 49 - 2 * sum(kernel(a, b) for a in x for b in y) / 35
     )
-    assert squared_mmd(x, y, 0.3).item() == pytest.approx(expected, rel=1e-5)
+    assert squared_mmd(x, y, [0.3]).item() == pytest.approx(expected, rel=1e-5)
 
 
 def test_the_floor_of_the_mmd_is_two_over_m():
-    values = [squared_mmd(*(reference_samples(10.0, 100, 2 * i + j) / 15 for j in range(2)), 0.01).item() for i in range(40)]
+    values = [squared_mmd(*(reference_samples(10.0, 100, 2 * i + j) / 15 for j in range(2)), [0.01]).item() for i in range(40)]
     assert np.mean(values) == pytest.approx(0.0197, rel=0.03)
 
 

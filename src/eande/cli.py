@@ -114,21 +114,41 @@ class Device(StrEnum):
     cuda = "cuda"
 
 
+class Part(StrEnum):
+    """Which table or figure of the Lorenz 96 study."""
+
+    main = "main"
+    timing = "timing"
+    views = "views"
+    symmetry = "symmetry"
+    normalizer = "normalizer"
+    page = "page"
+
+
 @reproduce.command()
 def lorenz96(
     size: Annotated[Lorenz96Size, typer.Option(help="paper: ResNet-34, a GPU; small: ten minutes; demo: three; toy: seconds.")] = Lorenz96Size.small,
+    only: Annotated[Part, typer.Option(help="Which table or figure; page writes docs/results/lorenz96.md from what was run.")] = Part.main,
     method: Annotated[list[str] | None, typer.Option(help="plain (the paper's), anchored or ensemble; all by default.")] = None,
     baselines: Annotated[bool, typer.Option(help="NRE-C and NPE-C through sbi, and a generic critic, too.")] = False,
     seeds: Annotated[int, typer.Option(min=1, help="Number of seeds.")] = 1,
     first_seed: Annotated[int, typer.Option(min=0, help="The first of them.")] = 0,
     device: Annotated[Device, typer.Option(help="auto takes a GPU where there is one.")] = Device.auto,
-    output: Annotated[Path, typer.Option(help="Folder for lorenz96-main.json and the figure.")] = Path("results"),
+    output: Annotated[Path, typer.Option(help="Folder for the result files and the figure.")] = Path("results"),
+    pages: Annotated[Path, typer.Option(help="Folder for the results page.")] = Path("docs/results"),
 ) -> None:
     """Infer the forcing (F₁, F₂) of Lorenz 96 from windows of 250 × 396 numbers: the posterior is a ring (the paper's Section 5.2)."""
     import torch
 
     from eande.experiments import lorenz96 as study
+    from eande.experiments import lorenz96_ablations, lorenz96_timing
 
+    console = Console()
+    if only is Part.page:
+        from eande.experiments.lorenz96_page import write_page
+
+        console.print(f"wrote {write_page(output, pages)}")
+        return
     known = (*study.METHODS, *study.BASELINES)
     methods = [*(method or study.METHODS), *(study.BASELINES if baselines else ())]
     for name in methods:
@@ -136,40 +156,45 @@ def lorenz96(
             raise typer.BadParameter(f"expected {' or '.join(known)}, got {name}", param_hint="--method")
     if device is Device.cuda and not torch.cuda.is_available():
         raise typer.BadParameter("expected cpu or auto on a machine without a GPU, got cuda", param_hint="--device")
-    console = Console()
+    where = device.value if device is not Device.auto else "cuda" if torch.cuda.is_available() else "cpu"
+    common: dict[str, Any] = {"device": where, "progress": size is not Lorenz96Size.toy}
+    chosen_seeds = range(first_seed, first_seed + seeds)
+    if only is Part.timing:
+        lorenz96_timing.run_timing(size.value, output, baselines=baselines, **common)
+    else:
+
+        def report(run: dict[str, Any]) -> None:
+            reached = max(record["held_out_log_ratio"] for record in run["history"])
+            console.print(f"{run['method']}, seed {run['seed']}: {reached:.2f} nats on held-out data")
+
+        if only is Part.main:
+            results = study.run_main(size.value, methods, chosen_seeds, output, report=report, **common)
+            console.print(_ring_table(results, study.SIZES[size.value].samples))
+            last = next((run for run in reversed(results) if run["model"] is not None), None)
+            if last is not None:
+                console.print(f"wrote {_ring_figure(last, output)}")
+        else:
+            lorenz96_ablations.run_ablation(only.value, size.value, chosen_seeds, output, report=report, **common)
+    console.print(f"wrote {output / f'lorenz96-{only.value}.json'}")
+
+
+def _ring_table(runs: list[dict[str, Any]], samples: int) -> Table:
     table = Table(title="Lorenz 96: medians over test data", box=SIMPLE)
     for column in ("method", "seed", "nats", "MMD²", "angle", "error", "z", "50/80/95"):
         table.add_column(column, justify="left" if column == "method" else "right", no_wrap=True)
-    table.caption = (
-        "nats: mean log ratio of the true parameters. MMD² (σ = 0.05) and total variation of the angle to the reference circle; floor: those of the "
-        "reference to itself. error: of F. z: spread of the radial z-score, 1 if calibrated. 50/80/95: how often such regions cover the truth, in %."
-    )
-    samples = study.SIZES[size.value].samples
-
-    def report(run: dict[str, Any]) -> None:
-        console.print(f"{run['method']}, seed {run['seed']}: {run['mean_log_ratio']:.2f} nats, trained in {run['seconds_training']:.0f} s")
-
-    def add(run: dict[str, Any]) -> None:
+    for run in runs:
         table.add_row(
             run["method"], str(run["seed"]), f"{run['mean_log_ratio']:.2f}", f"{run[f'median_mmd2_0.05_{samples}']:.4f}",
             f"{run['median_angular_tv']:.3f}", f"{run['median_radial_error']:.3f}", f"{run['radial_z_standard_deviation']:.2f}",
             "/".join(f"{100 * share:.0f}" for share in run["coverage"].values()),
         )  # fmt: skip
-
-    where = device.value if device is not Device.auto else "cuda" if torch.cuda.is_available() else "cpu"
-    results = study.run_main(
-        size.value, methods, range(first_seed, first_seed + seeds), output, device=where, progress=size is not Lorenz96Size.toy, report=report
+    floors = (f"{runs[-1][f'median_mmd2_floor_0.05_{samples}']:.4f}", f"{runs[-1]['median_angular_tv_floor']:.3f}")
+    table.add_row("floor", "", "", *floors, "", "1.00", "50/80/95")
+    table.caption = (
+        "nats: mean log ratio of the true parameters. MMD² (σ = 0.05) and total variation of the angle to the reference circle; floor: those of the "
+        "reference to itself. error: of F. z: spread of the radial z-score, 1 if calibrated. 50/80/95: how often such regions cover the truth, in %."
     )
-    for run in results:
-        add(run)
-    last = results[-1]
-    table.add_row(
-        "floor", "", "", f"{last[f'median_mmd2_floor_0.05_{samples}']:.4f}", f"{last['median_angular_tv_floor']:.3f}", "", "1.00", "50/80/95"
-    )
-    console.print(table)
-    if last["model"] is not None:
-        console.print(f"wrote {_ring_figure(last, output)}")
-    console.print(f"wrote {output / 'lorenz96-main.json'}")
+    return table
 
 
 def _ring_figure(run: dict[str, Any], output: Path) -> Path:

@@ -11,6 +11,7 @@ except ImportError:
     raise ImportError("figures need matplotlib: pip install 'embed-and-emulate[plots]'") from None
 
 OURS, EXACT, ACCENT = "#0072B2", "#E69F00", "#D55E00"
+COLORS = (OURS, ACCENT, "#009E73", "#CC79A7", EXACT, "#56B4E9", "#000000")
 
 
 def posterior_pairs(ours: np.ndarray, reference: np.ndarray, names: Sequence[str], *, title: str = "") -> Figure:
@@ -103,4 +104,85 @@ def ring(density: np.ndarray, samples: np.ndarray, reference: np.ndarray, *, hal
     above.set_xlim(limits)
     beside.set_ylim(limits)
     figure.suptitle(f"{title}\nmarginals: filled reference, line Embed & Emulate", fontsize=10)
+    return figure
+
+
+def boxes(values: Mapping[str, Sequence[float]], *, label: str, floor: float | None = None, title: str = "") -> Figure:
+    """Show a distribution of values per method as a box, on a logarithmic axis, with the floor as a line.
+
+    Args:
+        values: per method.
+        label: of the vertical axis.
+        floor: the value of the reference against itself.
+        title: of the figure.
+    """
+    figure = Figure(figsize=(1.3 * len(values) + 1.4, 3.6), layout="constrained")
+    axis = figure.subplots()
+    style: dict[str, Any] = {"color": OURS}
+    axis.boxplot(
+        list(values.values()), tick_labels=list(values), showfliers=False, whis=(5, 95), widths=0.5,
+        boxprops=style, whiskerprops=style, capprops=style, medianprops={"color": OURS, "linewidth": 2.5},
+    )  # fmt: skip
+    if floor is not None:
+        axis.axhline(floor, color=ACCENT, linestyle="--", label="floor: reference against itself")
+        axis.legend(frameon=False, fontsize=8)
+    axis.set(yscale="log", ylabel=label)
+    axis.set_title(f"{title}\nbox: quartiles over all seeds and test data, whiskers: 5–95 %".strip(), fontsize=9)
+    return figure
+
+
+def posterior_grid(densities: Mapping[str, np.ndarray], phi: np.ndarray, *, half_width: float) -> Figure:
+    """Show posteriors on a square: a row per observation, a column per method, each with the reference circle and its marginals.
+
+    Args:
+        densities: per method, densities (rows, k, k) relative to the uniform prior, first axis of a grid the first parameter.
+        phi: true parameters (rows, 2).
+        half_width: of the square.
+    """
+    figure = Figure(figsize=(2.5 * len(densities) + 0.4, 2.6 * len(phi) + 0.5), layout="constrained")
+    axes = figure.subplots(len(phi), len(densities), squeeze=False)
+    limits, angle = (-half_width, half_width), np.linspace(0, 2 * np.pi, 400)
+    for column, (name, maps) in enumerate(densities.items()):
+        for row, (density, truth) in enumerate(zip(maps, phi, strict=True)):
+            axis, radius = axes[row, column], np.hypot(*truth)
+            axis.imshow(density.T, origin="lower", extent=(*limits, *limits), cmap="cividis", vmax=max(np.quantile(density, 0.998), 1e-9))
+            axis.plot(radius * np.cos(angle), radius * np.sin(angle), color=ACCENT, linewidth=1.0, linestyle=(0, (1, 6)))
+            place = np.linspace(*limits, len(density))
+            for marginal, along in ((density.mean(1), "x"), (density.mean(0), "y")):
+                height = limits[0] + 0.25 * half_width * marginal / max(marginal.max(), 1e-9)
+                axis.plot(*((place, height) if along == "x" else (height, place)), color="white", linewidth=0.9)
+            axis.set(xlim=limits, ylim=limits, xticks=(-15, 0, 15), yticks=(-15, 0, 15))
+            if row == 0:
+                axis.set_title(name, fontsize=9)
+            if column == 0:
+                axis.set_ylabel(f"F = {radius:.1f}\nF₂")
+            if row == len(phi) - 1:
+                axis.set_xlabel("F₁")
+    figure.suptitle("heat map: posterior    dotted: reference circle    white: marginals", fontsize=9)
+    return figure
+
+
+def curves(
+    lines: Mapping[str, tuple[Sequence[float], np.ndarray]], *, x: str, y: str, title: str = "", log_x: bool = False, log_y: bool = False
+) -> Figure:
+    """Show one line per name, the mean over repetitions with a band of one standard deviation.
+
+    Args:
+        lines: places and values (repetitions, places) per name.
+        x: label.
+        y: label.
+        title: of the figure.
+        log_x: whether the horizontal axis is logarithmic.
+        log_y: whether the vertical axis is.
+    """
+    figure = Figure(figsize=(5.6, 3.8), layout="constrained")
+    axis = figure.subplots()
+    styles = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 3)), (0, (8, 2)))
+    for number, (name, (places, values)) in enumerate(lines.items()):
+        color, mean, spread = COLORS[number % len(COLORS)], values.mean(0), values.std(0)
+        axis.plot(places, mean, color=color, linestyle=styles[number % len(styles)], label=name, marker="." if len(places) < 12 else None)
+        axis.fill_between(places, mean - spread, mean + spread, color=color, alpha=0.15, linewidth=0)
+    axis.set(xlabel=x, ylabel=y, xscale="log" if log_x else "linear", yscale="log" if log_y else "linear")
+    axis.set_title(title, fontsize=9)
+    axis.legend(frameon=False, fontsize=8)
     return figure

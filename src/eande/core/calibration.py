@@ -1,36 +1,54 @@
-r"""Calibration: the exponent β in p(φ) r(φ, y)^β, chosen by held-out score.
+r"""Calibration: the exponent β in p(φ) r(φ, y)^β, chosen by held-out pairs.
 
 A model fitted to few simulations is often too sure of itself, or not sure enough, and not by the same amount everywhere.
-The held-out log ratio of pair i as a function of t = log β,
+The held-out score of pair i as a function of t = log β, over prior draws φ_1 … φ_N and φ_0 = φ_i itself,
 
-    ℓ_i(t) = e^t s_i(φ_i) − log E_{p(φ)} exp(e^t s_i(φ)),
+    ℓ_i(t) = e^t s_i(φ_i) − log (1/(N + 1)) Σ_{j=0…N} exp(e^t s_i(φ_j)),
 
-is concave in e^t and cheap: one pass of the networks gives the scores, and the curves ℓ_i are tabulated once. Three kinds
-of t compete: 0 (leave the model as it is), a constant, and t_i = a + w·(f(y_i) − f̄), linear in the embedding, with a
-penalty on w. Each is judged by the score of simulations left out of its own fit (folds of whole groups), and the simplest
-one within two standard errors of the best wins; a constant that sharpens is the smallest within one error of the best one.
-So chance does not make a posterior surer than it was.
+is concave in e^t and cheap: one pass of the networks gives the scores, and the curves ℓ_i are tabulated once. It is the log
+of the probability of picking φ_i out of N + 1: for any N its mean is highest for the true ratio, so that too few draws do not
+flatter a sharp exponent, and with enough of them it is the log ratio.
+
+The score hardly changes near its optimum. Coverage does: u_i(t), the posterior's mass where its density is higher than at φ_i,
+rises with t, and must be uniform on (0, 1). The objective "coverage" maximises −∫ (u_i − ½) dt instead, whose optimum has mean
+u of ½ along every feature; it is as concave, and cheaper to be right about.
+
+Three kinds of t compete: 0 (leave the model as it is), a constant, and t_i = a + w·(f(y_i) − f̄), linear in the embedding, with
+a penalty on w. Each is judged on simulations left out of its own fit (folds of whole groups). The best one must beat a
+constant, and no change at all, by two standard errors (by one where it widens); a constant that sharpens is the smallest
+within one error of the best one. So chance does not make a posterior surer than it was.
+
+Reference:
+    Oord, Li and Vinyals, *Representation Learning with Contrastive Predictive Coding*, 2018 (the score, and its optimum at the true ratio).
 """
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from eande.core.checks import InputError, as_float_tensor, check_choice, check_count
+from eande.core.checks import InputError, as_float_tensor, check_choice, check_count, check_finite, check_shape, show_shape
+from eande.core.seeds import generator
+from eande.core.similarity import EXPONENTS, Similarity
 
 if TYPE_CHECKING:
     from eande.core.model import EmbedAndEmulate
 
 KINDS = ("auto", "constant", "datum")
-_LOG_EXPONENTS = torch.linspace(math.log(0.05), math.log(10.0), 40, dtype=torch.float64)
-_PENALTIES = (100.0, 10.0, 1.0, 0.1)
+OBJECTIVES = ("score", "coverage")
+# Exponents are tabulated in steps of a fifth of an octave; 1 is among them.
+_STEP = math.log(2) / 5
+_NO_CHANGE = round(-math.log(EXPONENTS[0]) / _STEP)
+_LOG_EXPONENTS = _STEP * torch.arange(-_NO_CHANGE, round(math.log(EXPONENTS[1]) / _STEP) + 1, dtype=torch.float64)
+# A constant only (infinite), then ever freer slopes.
+_SLOPES = (10.0, 1.0, 0.1, 0.01, 0.001)
+_PENALTIES = {"constant": (math.inf,), "datum": _SLOPES, "auto": (math.inf, *_SLOPES)}
 _FOLDS = 5
 _FEWEST = 20
-# The smallest constant that does nearly as well as the best one is only looked for above 1: widening is no risk.
-_NO_CHANGE = int((_LOG_EXPONENTS < 0).sum())
 
 
 @dataclass(frozen=True)
@@ -41,7 +59,7 @@ class Calibration:
         kind: ``"none"``, ``"constant"`` or ``"datum"``: what the exponent depends on.
         exponent: the median exponent over the held-out data.
         range: its 5 % and 95 % quantiles over them.
-        before: held-out mean log ratio of the model as it was, in nats.
+        before: held-out score of the model as it was, in nats: the mean log ratio, never flattered by too few prior draws.
         after: that of the calibrated model, on data left out of the calibration's own fit.
         error: standard error of the difference.
     """
@@ -56,111 +74,167 @@ class Calibration:
 
 @dataclass(frozen=True)
 class _Rule:
-    """t = constant + slope·f."""
+    """t = constant + slope·(f − centre), inside the table."""
 
     kind: str
     constant: float
     slope: Tensor | None = None
+    centre: Tensor | None = None
 
     def __call__(self, features: Tensor) -> Tensor:
         t = torch.full((len(features),), self.constant, dtype=torch.float64)
-        return t if self.slope is None else t + features @ self.slope
+        if self.slope is not None and self.centre is not None:
+            t = t + (features - self.centre) @ self.slope
+        return t.clamp(_LOG_EXPONENTS[0], _LOG_EXPONENTS[-1])
 
 
-def calibrate(model: "EmbedAndEmulate", phi: Any, y: Any, groups: Any = None, *, kind: str = "auto", draws: int = 50_000) -> Calibration:
+def calibrate(
+    model: "EmbedAndEmulate", phi: Any, y: Any, groups: Any = None, *, kind: str = "auto", objective: str = "coverage", draws: int = 50_000
+) -> Calibration:
     """Set the exponent of a model by held-out pairs, and report. An earlier calibration is forgotten first.
 
     Args:
         model: is changed in place.
         phi: parameters (m, D) of simulations used neither in training nor in selection.
-        y: their data (m, *y_shape).
+        y: their data (m, *y_shape); what lies on disk is read in parts.
         groups: ids of the parameters (m,), where several data share them; they stay together in a fold.
-        kind: ``"constant"`` for one exponent, ``"datum"`` for one that depends on the embedding, ``"auto"`` for the simplest that scores well.
+        kind: ``"constant"`` for one exponent, ``"datum"`` for one that depends on the embedding, ``"auto"`` for the simplest that does well.
+        objective: what is made right: ``"coverage"`` of highest-density regions, or the held-out ``"score"``.
         draws: prior draws for the normalisers.
     """
     check_choice("kind", kind, KINDS)
+    check_choice("objective", objective, OBJECTIVES)
     check_count("draws", draws, 2)
     phi = as_float_tensor("phi", phi, device=model.device)
-    ids = torch.arange(len(phi)) if groups is None else torch.as_tensor(groups)
-    if len(ids.unique()) < _FEWEST:
-        raise InputError(f"held_out: expected at least {_FEWEST} different parameters to calibrate by, got {len(ids.unique())}")
-    model.similarity.exponent.fill_(1.0)
-    model.similarity.slope = None
-    curves, features = _tabulate(model, phi, as_float_tensor("y", y, device="cpu"), draws)
-    # From none at all (None) over a constant (infinite penalty) to ever freer ones.
-    penalties = [None, *([math.inf] if kind != "datum" else []), *(_PENALTIES if kind != "constant" else [])]
-    scores = torch.stack([_cross_validated(curves, features, ids, penalty) for penalty in penalties])
-    best = int(scores.mean(1).argmax())
-    # Simplest first.
-    winner = next(i for i in range(best + 1) if i == best or _within(scores[best] - scores[i], ids, 2))
-    rule = _fit(curves, features, ids, penalties[winner])
-    model.similarity.exponent.fill_(math.exp(rule.constant))
-    if rule.slope is not None:
-        model.similarity.slope = rule.slope.to(model.device, torch.float32)
-    exponents = rule(features).exp()
-    gain, error = _gain(scores[winner] - scores[0], ids)
-    before = scores[0].mean().item()
+    ids = torch.arange(len(phi)) if groups is None else torch.as_tensor(groups).cpu()
+    y = y if hasattr(y, "shape") else as_float_tensor("y", y)
+    _check_pairs(model, phi, y, ids)
+    # 0 is how a fit says that it found nothing better than the prior: this, and not the model it rejected, is what to improve on.
+    fallen = model.similarity.exponent.item() == 0
+    with _uncalibrated(model.similarity):
+        scores, levels, features = _tabulate(model, phi, y, draws)
+    # The prior's own coverage is right: only the score can say that a model is better.
+    curves = scores if objective == "score" or fallen else _coverage_curves(levels)
+    none = torch.zeros(len(phi), dtype=torch.float64)
+    alone = none if fallen else curves[:, _NO_CHANGE]
+    found = {penalty: _cross_validated(curves, features, ids, penalty) for penalty in _PENALTIES[kind]}
+    best = max(found, key=lambda penalty: _value(curves, found[penalty]).mean().item())
+    if math.inf in found and _within(_value(curves, found[best]) - _value(curves, found[math.inf]), ids, 2):
+        best = math.inf
+    rule = _fit(curves, features, ids, best)
+    before, after = (none if fallen else scores[:, _NO_CHANGE]), _value(scores, found[best])
+    if _within(_value(curves, found[best]) - alone, ids, 2 if rule(features).mean() > 0 else 1):
+        rule, after, exponents = _Rule("none", 0.0), before, torch.full_like(none, 0.0 if fallen else 1.0)
+        model.similarity.set_exponent(0.0 if fallen else 1.0)
+    else:
+        model.similarity.set_exponent(math.exp(rule.constant), rule.slope, rule.centre)
+        exponents = rule(features).exp()
+    gain, error = _gain(after - before, ids)
     low, middle, high = exponents.quantile(torch.tensor([0.05, 0.5, 0.95], dtype=torch.float64)).tolist()
-    return Calibration(rule.kind, middle, (low, high), before, before + gain, error)
+    return Calibration(rule.kind, middle, (low, high), before.mean().item(), before.mean().item() + gain, error)
 
 
-def _tabulate(model: "EmbedAndEmulate", phi: Tensor, y: Tensor, draws: int) -> tuple[Tensor, Tensor]:
-    """Return the curves ℓ_i at the tabulated exponents (m, T) and the embeddings (m, n), both in float64 on the CPU."""
-    similarity, bank = model.similarity, model.prior_bank(model.prior, draws)
-    embedded = torch.cat([model.embed_all(part) for part in y.split(model.encoder_rows)])
-    emulated = model.emulate_all(phi)
-    curves = []
+def _check_pairs(model: "EmbedAndEmulate", phi: Tensor, y: Any, ids: Tensor) -> None:
+    check_shape("phi", phi, ("n", model.prior.dimension))
+    if tuple(y.shape[1:]) != model.y_shape:
+        raise InputError(f"y: expected shape {show_shape(('n', *model.y_shape))}, got {show_shape(y.shape)}")
+    if len(phi) != len(y):
+        raise InputError(f"phi and y: expected the same length, got {len(phi)} and {len(y)}")
+    check_shape("groups", ids, (len(phi),))
+    check_finite("phi", phi)
+    outside = int((~model.prior.contains(phi)).sum())
+    if outside:
+        raise InputError(f"phi: expected every row inside the prior's support, got {outside} outside")
+    distinct = len(ids.unique())
+    if distinct < _FEWEST:
+        raise InputError(f"held_out: expected at least {_FEWEST} different parameters to calibrate by, got {distinct}")
+
+
+@contextmanager
+def _uncalibrated(similarity: Similarity) -> Iterator[None]:
+    """Take an earlier calibration away inside the block; what ends it early leaves the model as it was."""
+    earlier = similarity.exponent.item(), similarity.slope, similarity.centre
+    similarity.set_exponent(1.0)
+    try:
+        yield
+    finally:
+        similarity.set_exponent(*earlier)
+
+
+@torch.no_grad()
+def _tabulate(model: "EmbedAndEmulate", phi: Tensor, y: Any, draws: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Return ℓ_i and u_i at the tabulated exponents, each (m, T), and the embeddings (m, n), all in float64 on the CPU."""
+    similarity, bank, rows = model.similarity, model.prior_bank(model.prior, draws), model.encoder_rows
+    parts = []
+    for start in range(0, len(phi), rows):
+        part = as_float_tensor("y", y[start : start + rows])
+        check_finite(f"y[{start}:{start + len(part)}]", part)
+        parts.append(model.embed(part))
+    embedded, emulated = torch.cat(parts), model.emulate_all(phi)
+    powers, curves, levels = _LOG_EXPONENTS.exp().to(model.device), [], []
     for f, g in zip(embedded.split(1), emulated.split(1), strict=True):
-        scores = similarity.score(f, bank.emulated)[0].double().masked_fill(~bank.inside, -torch.inf)
-        own, top = similarity.paired_score(f, g).double(), scores.max()
-        powers = _LOG_EXPONENTS.exp().to(scores.device)
+        own = similarity.paired_score(f, g).double()
+        scores = torch.cat([own, similarity.score(f, bank.emulated)[0].double().masked_fill(~bank.inside, -torch.inf)])
+        top = scores.max()
         # Shifted by the top: sharp scores overflow no exponential, and far ones only vanish.
-        sums = torch.stack([((scores - top) * power).exp().mean().log() for power in powers])
-        curves.append(powers * (own - top) - sums)
-    return torch.stack(curves).cpu(), similarity.features(embedded).double().cpu()
+        weights = (powers.unsqueeze(1) * (scores - top)).exp_()
+        curves.append(powers * (own - top) - weights.mean(1).log())
+        # Half of its own share: among N + 1 that could each be the one, u then has the mean ½ for any N.
+        levels.append((weights[:, scores > own].sum(1) + weights[:, 0] / 2) / weights.sum(1))
+    return torch.stack(curves).cpu(), torch.stack(levels).cpu(), similarity.features(embedded).double().cpu()
+
+
+def _coverage_curves(levels: Tensor) -> Tensor:
+    """Return −∫ (u_i − ½) dt, zero at no change."""
+    middle = (levels[:, 1:] + levels[:, :-1]) / 2 - 0.5
+    curves = -_STEP * torch.cat([torch.zeros_like(levels[:, :1]), middle.cumsum(1)], dim=1)
+    return curves - curves[:, _NO_CHANGE : _NO_CHANGE + 1]
 
 
 def _value(curves: Tensor, t: Tensor) -> Tensor:
     """Interpolate each curve at its own t."""
-    step = _LOG_EXPONENTS[1] - _LOG_EXPONENTS[0]
-    place = ((t - _LOG_EXPONENTS[0]) / step).clamp(0, len(_LOG_EXPONENTS) - 1.001)
+    place = ((t - _LOG_EXPONENTS[0]) / _STEP).clamp(0, len(_LOG_EXPONENTS) - 1.001)
     left = place.detach().floor().long().unsqueeze(1)
     share = place - left[:, 0]
     return (1 - share) * curves.gather(1, left)[:, 0] + share * curves.gather(1, left + 1)[:, 0]
 
 
-def _fit(curves: Tensor, features: Tensor, ids: Tensor, penalty: float | None) -> _Rule:
-    """Fit t to the curves: None leaves the model alone, an infinite penalty allows a constant only."""
-    if penalty is None:
-        return _Rule("none", 0.0)
+def _fit(curves: Tensor, features: Tensor, ids: Tensor, penalty: float) -> _Rule:
+    """Fit t to the curves; an infinite penalty allows a constant only."""
     top = int(curves.mean(0).argmax())
     if math.isinf(penalty):
+        # Only above 1: widening is no risk.
         least = next((i for i in range(_NO_CHANGE, top) if _within(curves[:, top] - curves[:, i], ids, 1)), top)
         return _Rule("constant", _LOG_EXPONENTS[least].item())
     centre = features.mean(0)
+    # One scale for all: a penalty means the same for embeddings of any length, and small directions stay small.
+    scale = (features - centre).square().sum(1).mean().sqrt().clamp(min=1e-30)
+    scaled = (features - centre) / scale
     constant = torch.tensor(_LOG_EXPONENTS[top].item(), dtype=torch.float64, requires_grad=True)
     slope = torch.zeros_like(centre, requires_grad=True)
-    optimizer = torch.optim.LBFGS([constant, slope], max_iter=100, line_search_fn="strong_wolfe")
+    # A millionth of a nat decides nothing.
+    optimizer = torch.optim.LBFGS([constant, slope], max_iter=100, tolerance_change=1e-6, line_search_fn="strong_wolfe")
 
     def loss() -> Tensor:
         optimizer.zero_grad()
-        value = -_value(curves, constant + (features - centre) @ slope).mean() + penalty * slope.square().sum() / len(curves)
+        value = -_value(curves, constant + scaled @ slope).mean() + penalty * slope.square().sum() / len(curves)
         value.backward()
         return value
 
     optimizer.step(loss)
-    with torch.no_grad():
-        return _Rule("datum", (constant - centre @ slope).item(), slope.detach())
+    return _Rule("datum", constant.item(), slope.detach() / scale, centre)
 
 
-def _cross_validated(curves: Tensor, features: Tensor, ids: Tensor, penalty: float | None) -> Tensor:
-    """Return every pair's score under a rule fitted without its fold."""
-    scores = torch.empty(len(curves), dtype=torch.float64)
-    folds = ids.unique(return_inverse=True)[1] % _FOLDS
+def _cross_validated(curves: Tensor, features: Tensor, ids: Tensor, penalty: float) -> Tensor:
+    """Return every pair's t under a rule fitted without its fold."""
+    found = torch.empty(len(curves), dtype=torch.float64)
+    inverse = ids.unique(return_inverse=True)[1]
+    # In random order: parameters may come from a grid, whose period a fold must not share.
+    folds = torch.randperm(int(inverse.max()) + 1, generator=generator(0, "folds"))[inverse] % _FOLDS
     for fold in range(_FOLDS):
         out = folds == fold
-        scores[out] = _value(curves[out], _fit(curves[~out], features[~out], ids[~out], penalty)(features[out]))
-    return scores
+        found[out] = _fit(curves[~out], features[~out], ids[~out], penalty)(features[out])
+    return found
 
 
 def _within(difference: Tensor, ids: Tensor, errors: float) -> bool:
@@ -170,9 +244,8 @@ def _within(difference: Tensor, ids: Tensor, errors: float) -> bool:
 
 
 def _gain(difference: Tensor, ids: Tensor) -> tuple[float, float]:
-    """Return the mean of a difference of scores and its standard error; data of one group are one draw."""
-    inverse = ids.unique(return_inverse=True)[1]
-    count = torch.zeros(int(inverse.max()) + 1, dtype=torch.float64).index_add_(0, inverse, torch.ones(len(ids), dtype=torch.float64))
-    sums = torch.zeros_like(count).index_add_(0, inverse, difference)
-    means = sums / count
-    return difference.mean().item(), (means.std() / len(means) ** 0.5).item()
+    """Return the mean of a difference of scores and its standard error; data of one group are one draw, of any size."""
+    inverse, mean = ids.unique(return_inverse=True)[1], difference.mean()
+    groups = int(inverse.max()) + 1
+    sums = torch.zeros(groups, dtype=torch.float64).index_add_(0, inverse, difference - mean)
+    return mean.item(), (sums.square().sum() * groups / (groups - 1)).sqrt().item() / len(difference)

@@ -11,8 +11,10 @@ Reference:
     Hermans et al., *A Trust Crisis In Simulation-Based Inference?*, 2022 (ensembles are more conservative than their members).
 """
 
+import copy
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +26,8 @@ from eande.core.similarity import Cosine, Similarity
 
 # Prior draws for a member's own normaliser; its error of a few per cent only weighs the members.
 _DRAWS = 20_000
+# What a rigorous bound leaves for rounding: scores of hundreds of nats cancel against normalisers as large.
+_ROUNDING = 1 + 2e-6
 
 
 class Mixture(Similarity):
@@ -80,7 +84,7 @@ class Mixture(Similarity):
         if not torch.isfinite(self.lengths).all():
             return None
         parts = embedded[..., :-1].unflatten(-1, (self.members, -1))
-        tops = parts[..., :-1].norm(dim=-1) * self.lengths + parts[..., -1]
+        tops = _ROUNDING * parts[..., :-1].norm(dim=-1) * self.lengths + parts[..., -1]
         return self.exponent * embedded[..., -1] * (tops.logsumexp(-1) - math.log(self.members))
 
     def pool(self, embedded: Tensor) -> Tensor:
@@ -128,18 +132,12 @@ def ensemble(models: Sequence[EmbedAndEmulate]) -> EmbedAndEmulate:
     """Return the model whose ratio is the mean of the given models' ratios; they must share the prior and the shape of y.
 
     Args:
-        models: at least two, trained on the same simulations from different seeds, say; they become part of the ensemble.
+        models: at least two, trained on the same simulations from different seeds, say; they are copied.
     """
-    members = list(models)
-    if len(members) < 2:
-        raise InputError(f"models: expected at least 2 for an ensemble, got {len(members)}")
+    _check_members(models)
+    # Copies: what is done to a model later, calibration for instance, must not change the ensemble.
+    members = [copy.deepcopy(model).to(models[0].device) for model in models]
     first = members[0]
-    for member in members:
-        if member.members or member.similarity.slope is not None:
-            raise InputError("models: expected plain models as fitted, got an ensemble or a calibrated one; combine first, then calibrate")
-        mine, other = ((m.y_shape, m.embedding_dimension, m.prior.dimension) for m in (first, member))
-        if mine != other or not torch.equal(first.prior.sample(8, seed=0), member.prior.sample(8, seed=0)):
-            raise InputError("models: expected one prior, one shape of y and one embedding dimension, got models that differ")
     lengths = [(m.similarity.exponent * m.similarity.factor()).item() if isinstance(m.similarity, Cosine) else math.inf for m in members]
     joint = EmbedAndEmulate(
         JointEncoder(members),
@@ -153,3 +151,17 @@ def ensemble(models: Sequence[EmbedAndEmulate]) -> EmbedAndEmulate:
     joint.members = tuple(members)
     joint.history = [record | {"member": i} for i, member in enumerate(members) for record in member.history]
     return joint.requires_grad_(False).eval()
+
+
+def _check_members(models: Any) -> None:
+    if not isinstance(models, Sequence) or len(models) < 2:
+        raise InputError(f"models: expected a list of at least 2, got {len(models) if isinstance(models, Sequence) else type(models).__name__}")
+    for model in models:
+        if not isinstance(model, EmbedAndEmulate):
+            raise InputError(f"models: expected fitted models, got {type(model).__name__}")
+        # As fitted, β is 1, or 0 where nothing better than the prior was found.
+        if model.members or model.similarity.slope is not None or model.similarity.exponent.item() not in (0, 1):
+            raise InputError("models: expected plain models as fitted, got an ensemble or a calibrated one; combine first, then calibrate")
+        (mine, prior), (other, another) = (((m.y_shape, m.embedding_dimension, m.prior.dimension), m.prior) for m in (models[0], model))
+        if mine != other or not (prior is another or torch.equal(prior.sample(8, seed=0), another.sample(8, seed=0))):
+            raise InputError("models: expected one prior, one shape of y and one embedding dimension, got models that differ")

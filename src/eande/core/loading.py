@@ -35,10 +35,10 @@ def load(path: str | Path, *, encoder: nn.Module | None = None, emulator: nn.Mod
         {name.removeprefix(f"member.{i}."): x for name, x in tensors.items() if name.startswith(f"member.{i}.")}
         for i in range(len(document["members"]))
     ]
-    joint = ensemble([_load_one(path, *contents, **options) for contents in zip(document["members"], own, strict=True)])
+    contents = enumerate(zip(document["members"], own, strict=True))
+    joint = ensemble([_load_one(f"{path}, member {i}", *one, **options) for i, one in contents])
     calibration = {name.removeprefix("similarity."): x for name, x in tensors.items() if name.startswith("similarity.")}
-    if "slope" in calibration:
-        joint.similarity.slope = torch.zeros(joint.embedding_dimension)
+    _expect_slope(joint, "slope" in calibration)
     load_weights(joint.similarity, calibration, path)
     return joint
 
@@ -57,11 +57,10 @@ def _load_one(path: str | Path, document: dict[str, Any], tensors: dict[str, Ten
         used_prior,
         y_shape=document["y_shape"],
         embedding_dimension=dimension,
-        y_standardizer=_empty_standardizer(tensors, "model.y_standardizer"),
-        phi_standardizer=_empty_standardizer(tensors, "model.phi_standardizer"),
+        y_standardizer=_empty_standardizer(path, tensors, "model.y_standardizer"),
+        phi_standardizer=_empty_standardizer(path, tensors, "model.phi_standardizer"),
     )
-    if "model.similarity.slope" in tensors:
-        model.similarity.slope = torch.zeros(dimension)
+    _expect_slope(model, "model.similarity.slope" in tensors)
     load_weights(model, {name.removeprefix("model."): tensor for name, tensor in tensors.items()}, path)
     for name, output in model.probe().items():
         if name in expected and not torch.allclose(output, expected[name], rtol=1e-2, atol=1e-3):
@@ -89,7 +88,14 @@ def _stored_or_given(name: str, path: str | Path, stored: dict[str, Any] | None,
     return make_network(stored)
 
 
-def _empty_standardizer(tensors: dict[str, Tensor], name: str) -> Standardizer:
+def _expect_slope(model: EmbedAndEmulate, stored: bool) -> None:
+    """Make room for the slope of a calibrated model."""
+    if stored:
+        empty = torch.zeros(model.embedding_dimension)
+        model.similarity.set_exponent(1.0, empty, empty.clone())
+
+
+def _empty_standardizer(path: str | Path, tensors: dict[str, Tensor], name: str) -> Standardizer:
     if f"{name}.mean" not in tensors or f"{name}.scale" not in tensors:
-        raise InputError(f"file: expected the tensors {name}.mean and {name}.scale, got neither or one")
+        raise InputError(f"{path}: expected the tensors {name}.mean and {name}.scale, got neither or one")
     return Standardizer(tensors[f"{name}.mean"], tensors[f"{name}.scale"])

@@ -151,11 +151,12 @@ class EmbedAndEmulate(nn.Module):
             check_shape("y", observed, self.y_shape)
             return self.posteriors(observed.unsqueeze(0), prior=prior, draws=draws)[0]
         embedded = self._embed_observations(observed)
+        together = self.similarity.pool(embedded)
         if len(embedded) > 1:
             warnings.warn(
                 f"pooling {len(embedded)} observations: the errors of the model add up {len(embedded)}-fold in log r", EandeWarning, stacklevel=2
             )
-        return self._posteriors(self.similarity.pool(embedded).unsqueeze(0), prior, draws)[0]
+        return self._posteriors(together.unsqueeze(0), prior, draws)[0]
 
     def posteriors(self, ys: Any, *, prior: Any = None, draws: int = 10_000) -> list[Posterior]:
         """Return one posterior per observation (m, *y_shape), in one batched pass; they share their prior draws."""
@@ -187,14 +188,18 @@ class EmbedAndEmulate(nn.Module):
         rows = zip(embedded, normalizer.log_value.tolist(), normalizer.error.tolist(), normalizer.effective_draws.tolist(), strict=True)
         return [Posterior(self, s, used, bank, log_normalizer=c, normalizer_error=e, effective_draws=d) for s, c, e, d in rows]
 
-    def calibrate(self, held_out: Any, *, kind: str = "auto") -> Calibration:
-        """Choose the exponent β of p(φ) r^β by the score of simulations used for nothing else, in place, and report before and after.
+    def calibrate(self, held_out: Any, *, kind: str = "auto", objective: str = "coverage", draws: int = 50_000) -> Calibration:
+        """Choose the exponent β of p(φ) r^β by simulations used for nothing else, in place, and report the score before and after.
 
         Args:
             held_out: simulations whose data have the model's ``y_shape``.
-            kind: ``"constant"``, ``"datum"`` (β depends on the embedding), or ``"auto"``, the simplest that scores well; no change is simplest.
+            kind: ``"constant"``, ``"datum"`` (β depends on the embedding), or ``"auto"``, the simplest that does well; no change is simplest.
+            objective: what is made right: ``"coverage"`` of highest-density regions, or the held-out ``"score"``.
+            draws: prior draws for the normalisers.
         """
-        return calibrate(self, held_out.phi, held_out.y[:], held_out.groups, kind=kind)
+        if not all(hasattr(held_out, name) for name in ("phi", "y", "groups")):
+            raise InputError(f"held_out: expected Simulations (from arrays: Simulations.from_arrays(phi, y)), got {type(held_out).__name__}")
+        return calibrate(self, held_out.phi, held_out.y, held_out.groups, kind=kind, objective=objective, draws=draws)
 
     def train(self, mode: bool = True) -> Self:
         """Switch to training or inference; kept banks are forgotten, for fused optimisers move weights without leaving a trace."""
@@ -206,8 +211,8 @@ class EmbedAndEmulate(nn.Module):
         if isinstance(prior, EmpiricalPrior):
             # Once each: repeating draws adds nothing, and would pass for more of them.
             draws = min(draws, len(prior.draws))
-        parts = (*self.emulator.parameters(), *self.emulator.buffers(), *self.phi_standardizer.buffers(), self.similarity.exponent)
-        state = tuple((p.data_ptr(), p._version) for p in parts)
+        networks = [part for model in (self, *self.members) for part in (model.emulator, model.phi_standardizer, model.similarity)]
+        state = tuple((p.data_ptr(), p._version) for network in networks for p in (*network.parameters(), *network.buffers()))
         self._banks = [kept for kept in self._banks if kept.state == state]
         for kept in self._banks:
             if _same_prior(kept.prior, prior) and kept.draws == draws:

@@ -6,7 +6,7 @@ acceptance–rejection exact, and independent observations pool by adding their 
 the choice of s lives here: where embeddings lie (``place``), the score, its bound and how observations pool.
 
 Every score carries an ``exponent`` β, 1 after training: the posterior is then p(φ) r^β. β = 0 is the prior. Calibration may let
-it depend on the datum, β(y) = β e^{slope·f(y)}: a model can be too sure of some data and not sure enough of others.
+it depend on the datum, β(y) = β e^{slope·(f(y) − centre)}: a model can be too sure of some data and not sure enough of others.
 """
 
 import math
@@ -19,6 +19,8 @@ from torch.nn import functional
 from eande.core.checks import InputError, check_choice, check_positive
 
 SIMILARITIES = ("cosine", "dot")
+# No calibrated exponent lies outside: for a datum unlike any seen before, a slope leads anywhere.
+EXPONENTS = (1 / 16, 8.0)
 
 
 class Similarity(nn.Module, ABC):
@@ -26,11 +28,13 @@ class Similarity(nn.Module, ABC):
 
     exponent: Tensor
     slope: Tensor | None
+    centre: Tensor | None
 
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("exponent", torch.tensor(1.0))
         self.register_buffer("slope", None)
+        self.register_buffer("centre", None)
 
     @abstractmethod
     def place(self, raw: Tensor) -> Tensor:
@@ -46,10 +50,16 @@ class Similarity(nn.Module, ABC):
         return embedded
 
     def tilt(self, placed: Tensor) -> Tensor:
-        """Return the datum's own part of the exponent, e^{slope·f}, shape (…, 1)."""
-        if self.slope is None:
+        """Return the datum's own part of the exponent, e^{slope·(f − centre)}, shape (…, 1)."""
+        if self.slope is None or self.centre is None:
             return torch.ones_like(placed[..., :1])
-        return (placed @ self.slope).exp().unsqueeze(-1)
+        least, most = (limit / self.exponent for limit in EXPONENTS)
+        return ((placed - self.centre) @ self.slope).exp().clamp(least, most).unsqueeze(-1)
+
+    def set_exponent(self, exponent: float, slope: Tensor | None = None, centre: Tensor | None = None) -> None:
+        """Set β and what of it depends on the datum; vectors (n,), both or none."""
+        self.exponent.fill_(exponent)
+        self.slope, self.centre = (None if x is None else x.to(self.exponent) for x in (slope, centre))
 
     @abstractmethod
     def factor(self) -> Tensor:

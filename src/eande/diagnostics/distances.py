@@ -1,5 +1,7 @@
 """Distances between posteriors and between embeddings."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -28,24 +30,24 @@ def best_rotation(x: Tensor, y: Tensor) -> Tensor:
     return u @ vh
 
 
-def squared_mmd(first: Tensor, second: Tensor, bandwidth: float) -> Tensor:
-    """Return the squared maximum mean discrepancy of two sets of points (m, D), (k, D), with the kernel e^{−‖x − y‖² / 2σ²}.
+def squared_mmd(first: Tensor, second: Tensor, bandwidths: Sequence[float]) -> Tensor:
+    """Return the squared maximum mean discrepancy of two sets of points (…, m, D), (…, k, D), with the kernel e^{−‖x − y‖² / 2σ²}.
 
     This is the V-statistic, as in the paper: for two sets of M points from one law it is about 2/M, not zero. Differences are taken in
     float64 and not through a matrix product, which would lose most digits of small distances.
 
     Args:
-        first: points.
-        second: points.
-        bandwidth: σ.
+        first: points, or several sets of them.
+        second: points, as many sets.
+        bandwidths: values of σ; the result has one more first axis, for them.
 
     Example:
-        >>> squared_mmd(torch.zeros(5, 2), torch.zeros(7, 2), 0.1)
-        tensor(0., dtype=torch.float64)
+        >>> squared_mmd(torch.zeros(5, 2), torch.zeros(7, 2), [0.1])
+        tensor([0.], dtype=torch.float64)
     """
 
-    def mean_kernel(x: Tensor, y: Tensor) -> Tensor:
-        distance = torch.cdist(x.double(), y.double(), compute_mode="donot_use_mm_for_euclid_dist")
-        return (-(distance**2) / (2 * bandwidth**2)).exp().mean()
+    def mean_kernels(x: Tensor, y: Tensor) -> Tensor:
+        squares = torch.cdist(x.double(), y.double(), compute_mode="donot_use_mm_for_euclid_dist").square()
+        return torch.stack([(squares / (-2 * bandwidth**2)).exp().mean((-1, -2)) for bandwidth in bandwidths])
 
-    return mean_kernel(first, first) + mean_kernel(second, second) - 2 * mean_kernel(first, second)
+    return mean_kernels(first, first) + mean_kernels(second, second) - 2 * mean_kernels(first, second)

@@ -197,7 +197,7 @@ def train_baseline(
     check_choice("kind", kind, BASELINES)
     for name in overrides:
         check_choice("overrides", name, [field.name for field in fields(BaselineSettings)])
-    settings = BaselineSettings(**{"learning_rate": 1e-4 if size.resnet else 1e-3} | overrides)
+    settings = BaselineSettings(**{"learning_rate": 1e-4 if size.encoder != "small" else 1e-3} | overrides)
     epochs = epochs or 2 * size.epochs
     views = make_views(turned=settings.turn)
     with global_seed(seed, "baseline", kind, device=torch.device(device)):
@@ -209,7 +209,7 @@ def train_baseline(
             {"params": [p for p in model.parameters() if (p.ndim > 1) == matrix], "weight_decay": matrix * settings.weight_decay} for matrix in (1, 0)
         ]
         state = TrainingState(cast(Any, model), cast(Any, average), torch.optim.AdamW(groups, lr=settings.learning_rate, fused=True), None)
-        if settings.compile and device == "cuda" and size.resnet:
+        if settings.compile and device == "cuda" and size.encoder != "small":
             model.encoder.compile()
         batches = Batches(data.train, views, batch_size=size.batch_size, steps_per_epoch=None, two_views=False, seed=seed)
         loss, losses, every = make_loss(kind, head, classes=settings.classes, gamma=settings.gamma), [], max(1, epochs // settings.validations)

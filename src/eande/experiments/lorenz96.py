@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from eande.core.ensemble import ensemble
 from eande.core.model import EmbedAndEmulate
@@ -28,13 +29,14 @@ from eande.training.fit import fit
 from eande.training.settings import FitSettings
 
 WINDOW = 250
+WINDOWS = 4
 MEMBERS = 3
 # What is not the paper's method has a name of its own: the emulator is drawn to the data but not pushed, τ is learned, the ring is turned.
 SETTINGS: dict[str, dict[str, Any]] = {"plain": {"temperature": 0.05}, "anchored": {"repulsion": "encoder", "temperature": "learn"}}
 # An ensemble of anchored models, its exponent calibrated on simulations of its own.
 METHODS = (*SETTINGS, "ensemble")
 # Posteriors of these forcings are pictured, on so fine a grid.
-PICTURED, PIXELS = (4.0, 10.0, 17.0), 200
+PICTURED, PIXELS, FINER = (4.0, 10.0, 17.0), 200, 5
 BASELINES = ("nre-c", "npe-c", "critic")
 
 
@@ -49,7 +51,7 @@ class Size:
         test: to evaluate.
         fresh: further ones to measure coverage by.
         observations: stored states per simulation.
-        resnet: whether the encoder is the paper's ResNet-34 or a small one.
+        encoder: ``"resnet34"`` (the paper's), ``"resnet18"`` (half as many channels) or ``"small"``, for CPUs.
         epochs: of training.
         batch_size: pairs per step.
         samples: per posterior.
@@ -62,7 +64,7 @@ class Size:
     test: int = 200
     fresh: int = 2_000
     observations: int = 2_000
-    resnet: bool = True
+    encoder: str = "resnet34"
     epochs: int = 2_000
     batch_size: int = 500
     samples: int = 2_000
@@ -71,9 +73,9 @@ class Size:
 
 SIZES = {
     "paper": Size(),
-    "small": Size(calibration=50, test=50, fresh=0, resnet=False, epochs=300, batch_size=125, draws=100_000),
-    "demo": Size(calibration=50, test=20, fresh=0, observations=600, resnet=False, epochs=110, batch_size=125, draws=100_000),
-    "toy": Size(24, 12, 20, 3, 20, observations=260, resnet=False, epochs=2, batch_size=24, samples=50, draws=1_000),
+    "small": Size(calibration=50, test=50, fresh=0, encoder="small", epochs=300, batch_size=125, draws=100_000),
+    "demo": Size(calibration=50, test=20, fresh=0, observations=600, encoder="small", epochs=110, batch_size=125, draws=100_000),
+    "toy": Size(24, 12, 20, 3, 20, observations=260, encoder="small", epochs=2, batch_size=24, samples=100, draws=1_000),
 }
 
 
@@ -93,31 +95,37 @@ class Data:
 def make_data(size: Size, seed: int, device: str, *, b: float = 10.0, progress: bool) -> Data:
     """Simulate; on a GPU the data stay there."""
     simulator = Lorenz96(observations=size.observations, device=device, b=b)
-    ends = np.cumsum([size.simulations, size.validation, size.test, size.calibration, size.fresh]).tolist()
-    everything = simulate(simulator, simulator.prior, ends[-1], seed=seed, block_size=50, progress=progress)
-    phi, y = everything.phi, everything.y[:].to(device)
-
-    def windows(begin: int, end: int) -> tuple[Tensor, Tensor]:
-        parts = list(fixed_views(RandomWindow(WINDOW), y[begin:end])) or [y[:0, :WINDOW]]
-        return phi[begin:end], torch.cat(parts)
-
+    everything = simulate(simulator, simulator.prior, size.simulations + size.validation, seed=seed, block_size=50, progress=progress)
+    phi, y, n = everything.phi, everything.y[:].to(device), size.simulations
     # Several windows of each: selection by 50 would be selection by chance.
-    held_out, reserved = (torch.arange(*pair).repeat_interleave(4) for pair in ((ends[0], ends[1]), (ends[2], ends[3])))
-    reserved_windows = torch.cat(list(fixed_views(RandomWindow(WINDOW), y[reserved.to(device)])))
+    held_out = torch.arange(n, len(phi)).repeat_interleave(WINDOWS)
     return Data(
-        Simulations(phi[: ends[0]], y[: ends[0]], torch.arange(ends[0])),
+        Simulations(phi[:n], y[:n], torch.arange(n)),
         Simulations(phi[held_out], y[held_out.to(device)], held_out),
-        Simulations(phi[reserved], reserved_windows, reserved),
-        *windows(ends[1], ends[2]),
-        *windows(ends[3], ends[4]),
+        Simulations(*windows(simulator, size.calibration, derive_seed(seed, "calibration"), each=WINDOWS)),
+        *windows(simulator, size.test, derive_seed(seed, "test"))[:2],
+        *windows(simulator, size.fresh, derive_seed(seed, "fresh"))[:2],
     )
+
+
+def windows(simulator: Lorenz96, n: int, seed: int, *, each: int = 1) -> tuple[Tensor, Tensor, Tensor]:
+    """Simulate and keep only windows: parameters, so many random windows of each, and the number of the simulation."""
+    phi, rng = simulator.prior.sample(n, seed=seed), np.random.default_rng(seed)
+    kept = [torch.zeros(0, WINDOW, simulator.slow * (1 + simulator.fast))]
+    for part in phi.split(250):
+        y = torch.as_tensor(simulator(part.numpy(), rng)).repeat_interleave(each, 0)
+        kept += fixed_views(RandomWindow(WINDOW), y)
+    numbers = torch.arange(n).repeat_interleave(each)
+    return phi[numbers], torch.cat([window.to(kept[-1].device) for window in kept]), numbers
 
 
 def make_encoder(size: Size, seed: int) -> tuple[nn.Module, int]:
     """Make the encoder of that size; return it with its embedding dimension."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        return (lorenz96_encoder(128), 128) if size.resnet else (SmallRingEncoder(64), 64)
+        if size.encoder == "small":
+            return SmallRingEncoder(64), 64
+        return (lorenz96_encoder(128) if size.encoder == "resnet34" else lorenz96_encoder(128, depth=18, width=32)), 128
 
 
 def make_views(*, turned: bool) -> View:
@@ -129,11 +137,11 @@ def make_views(*, turned: bool) -> View:
 def train(size: Size, method: str, data: Data, seed: int, device: str, *, progress: bool, **changes: Any) -> EmbedAndEmulate:
     """Fit one model; ``changes`` are settings other than the method's."""
     encoder, dimension = make_encoder(size, seed)
-    on_gpu = device == "cuda"
+    on_gpu, large = device == "cuda", size.encoder != "small"
     settings = FitSettings(
-        epochs=size.epochs, batch_size=size.batch_size, learning_rate=1e-3 if size.resnet else 2e-3, embedding_dimension=dimension,
-        width=512 if size.resnet else 256, blocks=5 if size.resnet else 3, normalization="batch", ema=0.98, normalizer_draws=10_000,
-        validate_every=max(1, size.epochs // 20), precision="bf16-mixed" if on_gpu else "32-true", compile=on_gpu and size.resnet, device=device,
+        epochs=size.epochs, batch_size=size.batch_size, learning_rate=1e-3 if large else 2e-3, embedding_dimension=dimension,
+        width=512 if large else 256, blocks=5 if large else 3, normalization="batch", ema=0.98, normalizer_draws=10_000,
+        validate_every=max(1, size.epochs // 20), precision="bf16-mixed" if on_gpu else "32-true", compile=on_gpu and large, device=device,
         seed=seed, **SETTINGS[method],
     )  # fmt: skip
     views, prior = make_views(turned=method != "plain"), Lorenz96().prior
@@ -159,9 +167,14 @@ def keep_pictures(path: Path, method: str, model: Any, data: Data) -> None:
     """Add the densities of three test posteriors, relative to the prior, on a grid of the square to a file of arrays."""
     forcing = data.test_phi.norm(dim=1)
     chosen = [int((forcing - wanted).abs().argmin()) for wanted in PICTURED]
-    side = (torch.arange(PIXELS) + 0.5) / PIXELS * 2 * ring.HALF_WIDTH - ring.HALF_WIDTH
+    # Rings are thinner than a pixel: each is the mean over a finer grid.
+    fine = FINER * PIXELS
+    side = (torch.arange(fine) + 0.5) / fine * 2 * ring.HALF_WIDTH - ring.HALF_WIDTH
     grid = torch.cartesian_prod(side, side)
-    densities = [posterior.log_ratio(grid).exp().view(PIXELS, PIXELS).cpu().numpy() for posterior in model.posteriors(data.test_y[chosen])]
+    densities = []
+    for posterior in model.posteriors(data.test_y[chosen]):
+        density = posterior.log_ratio(grid).exp().view(1, fine, fine)
+        densities.append(functional.avg_pool2d(density, FINER)[0].cpu().numpy())
     arrays = dict(np.load(path)) if path.exists() else {}
     path.parent.mkdir(parents=True, exist_ok=True)
     np.savez_compressed(path, **arrays | {"phi": data.test_phi[chosen].numpy(), method: np.stack(densities).astype(np.float32)})

@@ -30,7 +30,7 @@ from eande.simulation.views import View, fixed_views
 from eande.training.batches import Batch, Batches
 from eande.training.gradients import Recorder, backward
 from eande.training.settings import FitSettings
-from eande.training.setup import build_model, check_types, describe_call, split, training_prior
+from eande.training.setup import build_model, check_members, check_types, describe_call, split, training_prior
 from eande.training.state import CheckpointStore, TrainingState
 
 Record = dict[str, float]
@@ -68,7 +68,7 @@ def fit(
         warm_start: a model to go on from, for instance when more simulations have arrived; its networks and standardisation are kept.
         members: how many models to fit, each from networks and random numbers of its own; more than one are returned as an ensemble, whose
             ratio is the mean of theirs.
-        callback: called with every record of the history, for loggers.
+        callback: called with every record of the history, for loggers; of several members, with the number of theirs as ``member``.
         progress: whether to show a progress bar.
     """
     settings = FitSettings() if settings is None else settings
@@ -76,6 +76,7 @@ def fit(
     check_count("members", members, 1)
     if members > 1 and warm_start is not None:
         raise InputError(f"members: expected 1 with warm_start=, got {members}: every member would start alike")
+    check_members(members, encoder, emulator)
     prior = training_prior(prior, simulations)
     train, held_out = (part.in_memory(_SMALL) for part in split(simulations, validation, settings.seed))
     given = {"encoder": encoder, "emulator": emulator, "validation": validation, "warm_start": warm_start}
@@ -86,7 +87,8 @@ def fit(
     def fit_one(member: int, bar: Progress | None) -> EmbedAndEmulate:
         own = settings if member == 0 else replace(settings, seed=derive_seed(settings.seed, "member", member))
         folder = checkpoint if checkpoint is None or members == 1 else Path(checkpoint) / f"member-{member}"
-        trainer = _Trainer(fabric, own, Batches.of(train, views, own), held_out, callback)
+        report = callback if callback is None or members == 1 else lambda record: callback(record | {"member": member})
+        trainer = _Trainer(fabric, own, Batches.of(train, views, own), held_out, report)
 
         def begin(start: int) -> TrainingState:
             number = member * own.restarts + start

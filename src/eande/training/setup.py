@@ -130,6 +130,8 @@ def build_model(
 def _continued(
     model: EmbedAndEmulate, prior: Prior, shape: torch.Size, settings: FitSettings, encoder: nn.Module | None, emulator: nn.Module | None
 ) -> EmbedAndEmulate:
+    if model.members:
+        raise InputError(f"warm_start: expected a single model, got an ensemble of {len(model.members)}; go on from its members one by one")
     if encoder is not None or emulator is not None or settings.restarts > 1:
         raise InputError("warm_start: expected no encoder=, no emulator= and restarts=1 beside it, got at least one of them")
     if tuple(shape) != model.y_shape or prior.dimension != model.prior.dimension or settings.embedding_dimension != model.embedding_dimension:
@@ -149,14 +151,22 @@ def _continued(
     return model
 
 
-def _fresh(network: nn.Module, start: int) -> nn.Module:
+def check_members(members: int, *networks: nn.Module | None) -> None:
+    """Refuse, before the first of several members is trained, given networks of which all members would be alike."""
+    for network in networks:
+        if members > 1 and network is not None:
+            with global_seed(0):
+                _fresh(network, 1, several="members")
+
+
+def _fresh(network: nn.Module, start: int, several: str = "restarts") -> nn.Module:
     """Return a copy of a given network, with new random weights for every start after the first."""
     copied = copy.deepcopy(network).cpu()
     if start == 0:
         return copied
     fresh = _renewed(copied, {})
     if all(torch.equal(old.cpu(), new) for old, new in zip(network.parameters(), fresh.parameters(), strict=True)):
-        raise InputError(f"restarts: expected 1 for a {type(network).__name__} without reset_parameters, got more: every start would be the same")
+        raise InputError(f"{several}: expected 1 for a {type(network).__name__} without reset_parameters, got more: every start would be the same")
     return fresh
 
 

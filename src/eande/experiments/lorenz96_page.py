@@ -1,0 +1,181 @@
+"""The results page of the Lorenz 96 study: tables and figures made from the result files, and nothing else."""
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from eande import plots
+from eande.experiments.lorenz96 import BASELINES, METHODS
+from eande.experiments.ring import HALF_WIDTH, LEVELS
+
+_HEAD = """# Lorenz 96: the study
+
+Generated from the files in `results/` by `eande reproduce lorenz96 --only page`; do not edit. The task: (F₁, F₂) given one window of 250 × 396
+numbers of the two-scale Lorenz 96 system (b = 10 unless said), prior uniform on [−15, 15]², 500 simulations. The data determine F = √(F₁² + F₂²)
+and nothing else: the reference posterior is the circle of radius F inside the square.
+
+Methods: `plain` is the paper's; `anchored` learns the temperature, turns the ring at random and lets the negatives of L_ΦY push the encoder only;
+`ensemble` averages three anchored models and calibrates their exponent on simulations of its own. `nre-c` and `npe-c` are sbi's networks and losses
+with every datum embedded once, on the same encoder, windows and selection; `critic` is NRE-C's network under E&E's loss.
+"""
+
+
+def write_page(results: Path, pages: Path) -> Path:
+    """Write ``lorenz96.md`` and its figures into a folder, from whatever result files there are."""
+    pages.mkdir(parents=True, exist_ok=True)
+    parts = [_HEAD]
+    for name, section in (("main", _main), ("timing", _timing), ("views", _ablation), ("symmetry", _ablation), ("normalizer", _normalizer)):
+        path = results / f"lorenz96-{name}.json"
+        if path.exists():
+            parts += section(json.loads(path.read_text()), results, pages)
+    path = pages / "lorenz96.md"
+    path.write_text("\n".join(parts))
+    return path
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a Markdown table."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+
+
+def _save(figure: Any, pages: Path, name: str, text: str) -> str:
+    figure.savefig(pages / name, dpi=110)
+    return f"![{text}]({name})\n"
+
+
+def _by(runs: Sequence[dict[str, Any]], key: str, order: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
+    """Group runs by a field, in that order, others after."""
+    names = sorted({run[key] for run in runs}, key=lambda name: (order.index(name) if name in order else len(order), name))
+    return {name: [run for run in runs if run[key] == name] for name in names}
+
+
+def _pooled(runs: Sequence[dict[str, Any]], measure: str) -> list[float]:
+    return [value for run in runs for value in run["per_datum"][measure]]
+
+
+def _range(values: Sequence[float], digits: int) -> str:
+    return f"{np.mean(values):.{digits}f} ({min(values):.{digits}f}–{max(values):.{digits}f})"
+
+
+def _main(content: dict[str, Any], results: Path, pages: Path) -> list[str]:
+    groups, samples = _by(content["runs"], "method", [*METHODS, *BASELINES]), content["settings"]["samples"]
+    everything = [run for runs in groups.values() for run in runs]
+    floors = {measure: float(np.median(_pooled(everything, f"mmd2_floor_{measure}"))) for measure in ("0.01_100", "0.05_100", f"0.05_{samples}")}
+    rows = []
+    for name, runs in groups.items():
+        medians = [f"{np.median(_pooled(runs, f'mmd2_{measure}')):.5f}" for measure in floors]
+        z = f"{np.std(_pooled(runs, 'z')):.2f}"
+        rows.append(
+            [name, str(len(runs)), _range([run["mean_log_ratio"] for run in runs], 2), *medians, f"{np.median(_pooled(runs, 'angular_tv')):.3f}",
+             f"{np.median(_pooled(runs, 'radial_error')):.3f}", f"{np.median(_pooled(runs, 'crps')):.3f}", z]
+        )  # fmt: skip
+    tv = np.median(_pooled(everything, "angular_tv_floor"))
+    rows.append(["floor", "", "", *(f"{floor:.5f}" for floor in floors.values()), f"{tv:.3f}", "", "", "1"])
+    physics = {name: np.median([run["physics"][name] for run in everything]) for name in everything[0]["physics"]}
+    head = [
+        "method",
+        "seeds",
+        "log ratio, nats",
+        "MMD² σ = 0.01, 100",
+        "σ = 0.05, 100",
+        f"σ = 0.05, {samples}",
+        "angle TV",
+        "error of F",
+        "CRPS",
+        "z",
+    ]
+    boxes = plots.boxes(
+        {name: _pooled(runs, "mmd2_0.05_100") for name, runs in groups.items()},
+        label="MMD², σ = 0.05, 100 samples", floor=floors["0.05_100"], title="Distance to the reference circle",
+    )  # fmt: skip
+    return [
+        "## Main comparison\n",
+        table(head, rows),
+        "Medians over all seeds and test data; log ratio: mean over data, mean and range over seeds; z: standard deviation of the radial z-score. "
+        "MMD² is a V-statistic, of samples scaled to [−1, 1]², averaged over disjoint sets of that many samples. Physics alone: the energy budget "
+        f"of a window gives F to {physics['median_radial_error_of_energy']:.3f}, the momentum budget to "
+        f"{physics['median_radial_error_of_momentum']:.3f}.\n",
+        _save(boxes, pages, "lorenz96-mmd.png", "Box plots of MMD² per method"),
+        *_pictures(results / "lorenz96-pictures.npz", pages, "lorenz96-posteriors.png", [*METHODS, *BASELINES]),
+        *_coverage(groups),
+    ]
+
+
+def _coverage(groups: dict[str, list[dict[str, Any]]]) -> list[str]:
+    rows = []
+    for name, runs in groups.items():
+        measured = [run["calibration"]["regions"] for run in runs if "calibration" in run]
+        for region in measured[0] if measured else ():
+            cells = [_range([100 * one[region]["coverage"][f"{level}"] for one in measured], 0) for level in LEVELS]
+            rows.append([name, region, *cells, _range([one[region]["radial_z_standard_deviation"] for one in measured], 2)])
+    head = ["method", "data", *(f"{level} %" for level in LEVELS), "z"]
+    text = "How often highest-density regions cover the true parameters, in per cent, on fresh simulations: mean and range over seeds.\n"
+    return ["## Calibration\n", table(head, rows), text] if rows else []
+
+
+def _pictures(path: Path, pages: Path, name: str, order: Sequence[str]) -> list[str]:
+    if not path.exists():
+        return []
+    arrays = dict(np.load(path))
+    phi = arrays.pop("phi")
+    densities = {key: arrays[key] for key in sorted(arrays, key=lambda key: order.index(key) if key in order else len(order))}
+    return [_save(plots.posterior_grid(densities, phi, half_width=HALF_WIDTH), pages, name, "Posteriors of three test data")]
+
+
+def _timing(content: dict[str, Any], results: Path, pages: Path) -> list[str]:
+    ours = content["seconds"]
+    rows = [["Embed & Emulate", f"{1e3 * ours:.2f} ms", "1"]]
+    for kind in ("nre-c", "npe-c"):
+        if kind in content:
+            scaled = content[kind]["seconds"] * 10_000 / content[kind]["phis"]
+            rows.append([f"{kind} as sbi evaluates it", f"{1e3 * scaled:.0f} ms", f"{scaled / ours:.0f}"])
+    grown = {int(number): value for number, value in content["seconds_by_number_of_phi"].items()}
+    line = {"one observation": (list(grown), np.array([list(grown.values())]))}
+    figure = plots.curves(line, x="number of φ", y="seconds", title="Posterior values, encoder included", log_x=True, log_y=True)
+    training = ", ".join(f"{name} {value:.0f} s" for name, value in content["seconds_of_training"].items())
+    million = f"Training, {content['settings']['epochs']} epochs, once compiled: {training}. Parameters: {content['parameters']}.\n"
+    hardware = content["provenance"]["hardware"]["gpu"] or "two CPU cores"
+    return [
+        f"## Timing ({hardware})\n",
+        "Posterior values of 10,000 φ for one observation, encoder included.\n",
+        table(["method", "time", "times ours"], rows),
+        million,
+        _save(figure, pages, "lorenz96-timing.png", "Time against the number of parameters"),
+    ]
+
+
+def _ablation(content: dict[str, Any], results: Path, pages: Path) -> list[str]:
+    name = content["study"].removeprefix("lorenz96-")
+    groups, samples = _by(content["runs"], "variant", list(content["settings"]["variants"])), content["settings"]["samples"]
+    rows = [
+        [label, str(len(runs)), _range([run["mean_log_ratio"] for run in runs], 2), f"{np.median(_pooled(runs, f'mmd2_0.05_{samples}')):.5f}",
+         f"{np.subtract(*np.quantile(_pooled(runs, f'mmd2_0.05_{samples}'), [0.75, 0.25])):.5f}", f"{np.median(_pooled(runs, 'angular_tv')):.3f}"]
+        for label, runs in groups.items()
+    ]  # fmt: skip
+    title = {"views": "The views' loss", "symmetry": "The symmetry of the loss"}[name]
+    return [
+        f"## {title}\n",
+        table(["variant", "seeds", "log ratio, nats", f"MMD² σ = 0.05, {samples}", "its interquartile range", "angle TV"], rows),
+        *_pictures(results / f"lorenz96-{name}-pictures.npz", pages, f"lorenz96-{name}.png", list(groups)),
+    ]
+
+
+def _normalizer(content: dict[str, Any], results: Path, pages: Path) -> list[str]:
+    groups = _by(content["runs"], "variant", list(content["settings"]["variants"]))
+    lines, rows = {}, []
+    for label, runs in groups.items():
+        values = np.array([[record["cv_normalizer"] for record in run["history"]] for run in runs])
+        lines[label] = ([record["epoch"] for record in runs[0]["history"]], values)
+        last = [run["history"][-1] for run in runs]
+        rows.append([label, str(len(runs)), _range(values[:, -1].tolist(), 3), _range([record["held_out_log_ratio"] for record in last], 2)])
+    figure = plots.curves(lines, x="epoch", y="CV of C(y)", title="Mean and one standard deviation over trials")
+    return [
+        "## The normaliser during training\n",
+        table(["variant", "trials", "CV(C) at the end", "log ratio at the end"], rows),
+        "A large temperature buys a constant normaliser and pays in nats.\n",
+        _save(figure, pages, "lorenz96-normalizer.png", "Coefficient of variation of C during training"),
+    ]

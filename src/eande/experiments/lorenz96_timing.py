@@ -1,0 +1,91 @@
+"""How long posterior values take: one observation of 250 × 396 numbers and 10,000 φ, encoder included, beside sbi in the same run."""
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+
+from eande.core.checks import EandeWarning
+from eande.core.model import EmbedAndEmulate
+from eande.experiments import lorenz96 as study
+from eande.experiments.records import ResultFile, provenance
+from eande.simulators.lorenz96 import Lorenz96
+
+PHIS = 10_000
+
+
+def seconds(function: Callable[[], torch.Tensor], repeats: int) -> float:
+    """Return the median time of a call after warm-up; the sum that comes back makes the clock wait for the device."""
+    times = []
+    for _ in range(repeats + 5):
+        began = time.perf_counter()
+        function().sum().item()
+        times.append(time.perf_counter() - began)
+    return median(times[5:])
+
+
+def run_timing(size: str, output: Path, *, device: str, baselines: bool, progress: bool) -> dict[str, Any]:
+    """Time E&E, its growth with the numbers of φ and of observations, training, and sbi; write ``lorenz96-timing.json``."""
+    import warnings
+
+    chosen = study.SIZES[size]
+    file = ResultFile(
+        output / "lorenz96-timing.json", study="lorenz96-timing", size=size, device=device, settings=asdict(chosen),
+        provenance=provenance("numba", "sbi"),
+    )  # fmt: skip
+    data = study.make_data(chosen, 0, device, progress=progress)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", EandeWarning)  # so few epochs teach nothing, and need not
+        model = study.train(chosen, "anchored", data, 0, device, progress=progress, epochs=10, validate_every=10)
+    repeats = 50 if device == "cuda" else 5
+    file.add("parameters", {"encoder": count(model.encoder), "emulator": count(model.emulator)})
+    observed, prior = data.test_y[0], Lorenz96().prior
+    phi = prior.sample(PHIS, seed=0).to(device)
+    file.add("seconds_as_it_is", seconds(lambda: model.posterior(observed).log_ratio(phi), repeats))
+    model.record()
+    file.add("seconds", seconds(lambda: model.posterior(observed).log_ratio(phi), repeats))
+    file.add("seconds_of_the_encoder", seconds(lambda: model.embed_all(observed.unsqueeze(0)), repeats))
+    most = 7 if device == "cuda" else 6
+    grown = {}
+    for power in range(3, most + 1):
+        many = prior.sample(10**power, seed=1).to(device)
+        grown[10**power] = seconds(lambda: model.posterior(observed).log_ratio(many), 5)  # noqa: B023 (called at once)
+    file.add("seconds_by_number_of_phi", grown)
+    file.add("seconds_by_number_of_observations", observations(model, data, phi))
+    file.add("seconds_of_training", training(chosen, data, device, progress=progress))
+    if baselines:
+        from eande.experiments.through_sbi import as_sbi_does
+
+        for kind in ("nre-c", "npe-c"):
+            file.add(kind, as_sbi_does(kind, data, chosen, device, count=PHIS if device == "cuda" else 100))
+    return file.content
+
+
+def count(network: torch.nn.Module) -> int:
+    """Return the number of a network's weights."""
+    return sum(parameter.numel() for parameter in network.parameters())
+
+
+def observations(model: EmbedAndEmulate, data: study.Data, phi: torch.Tensor) -> dict[int, float]:
+    """Time the values of all φ for more and more observations."""
+    grown = {}
+    for number in (1, 10, 100):
+        if number <= len(data.test_y):
+            many = data.test_y[:number]
+            grown[number] = seconds(lambda: torch.cat([one.log_ratio(phi) for one in model.posteriors(many)]), 3)  # noqa: B023 (called at once)
+    return grown
+
+
+def training(size: study.Size, data: study.Data, device: str, *, progress: bool) -> dict[str, float]:
+    """Time one fit of the paper's method at this size's epochs with one view and with two, once everything is compiled."""
+    found = {}
+    for views, changes in (("one view", {}), ("two views", {"view_weight": 0.1})):
+        study.train(size, "plain", data, 0, device, progress=progress, **changes | {"epochs": 5, "validate_every": 5})
+        began = time.perf_counter()
+        study.train(size, "plain", data, 0, device, progress=progress, **changes)
+        found[views] = time.perf_counter() - began
+    return found
