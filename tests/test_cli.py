@@ -33,8 +33,29 @@ def test_the_lorenz96_study_runs_at_toy_size(tmp_path):
     # Runs that are there are shown, not repeated.
     assert "trained in" not in again.output
     assert json.loads((tmp_path / "lorenz96-main.json").read_text()) == content
+    page = CliRunner().invoke(app, [*arguments, "--only", "page", "--pages", str(tmp_path / "pages")])
+    assert page.exit_code == 0, page.output
+    assert "| ensemble | 1 |" in (tmp_path / "pages" / "lorenz96.md").read_text()
+    assert (tmp_path / "pages" / "lorenz96-posteriors.png").stat().st_size > 10_000
     assert all(len(run["per_datum"]["mmd2_0.05_100"]) == 3 for run in content["runs"])
     assert (tmp_path / "lorenz96-posterior.png").stat().st_size > 10_000
+
+
+@pytest.mark.filterwarnings("ignore::eande.core.checks.EandeWarning")
+@pytest.mark.parametrize("part", ["symmetry", "normalizer", "timing"])
+def test_the_other_parts_of_the_lorenz96_study_run_at_toy_size(part, tmp_path):
+    arguments = ["reproduce", "lorenz96", "--size", "toy", "--device", "cpu", "--only", part, "--output", str(tmp_path)]
+    done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == 0, done.output
+    content = json.loads((tmp_path / f"lorenz96-{part}.json").read_text())
+    if part == "timing":
+        assert content["seconds_by_number_of_phi"]["1000"] < 10 * content["seconds_by_number_of_phi"]["10000"]
+    else:
+        assert {run["variant"] for run in content["runs"]} == set(content["settings"]["variants"])
+    page = CliRunner().invoke(app, ["reproduce", "lorenz96", "--only", "page", "--output", str(tmp_path), "--pages", str(tmp_path / "pages")])
+    assert page.exit_code == 0, page.output
+    assert len((tmp_path / "pages" / "lorenz96.md").read_text().splitlines()) > 15
+    assert list((tmp_path / "pages").glob("*.png"))
 
 
 def test_silly_arguments_get_a_clear_line():

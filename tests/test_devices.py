@@ -8,7 +8,7 @@ import torch
 
 import eande
 from conftest import quick_fit
-from eande.training.gradients import Recorder
+from eande.core.recording import Recorder
 
 DEVICES = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
 PRIOR = eande.BoxPrior([-1, -1], [1, 1])
@@ -120,3 +120,29 @@ def test_a_recorder_that_is_off_just_calls():
     recorder = Recorder(lambda x: {"twice": 2 * x}, enabled=False)
     assert [recorder(torch.tensor([float(i)]))["twice"].item() for i in range(5)] == [0, 2, 4, 6, 8]
     assert not recorder.recorded
+
+
+@needs_cuda
+def test_a_recorded_model_gives_the_same_posteriors():
+    simulations = eande.simulate(simulator, PRIOR, 2_000, seed=0)
+    model = quick_fit(simulations, PRIOR, epochs=10, embedding_dimension=8, width=32, device="cuda")
+    phi, y = PRIOR.sample(5_000, seed=1).cuda(), torch.randn(12, 2, generator=torch.Generator().manual_seed(0)).cuda()
+    expected = [model.posterior(one).log_ratio(phi) for one in y]
+    model.record()
+    for one, value in zip(y, expected, strict=True):
+        torch.testing.assert_close(model.posterior(one).log_ratio(phi), value, atol=1e-4, rtol=1e-4)
+    # Other numbers of parameters, gradients and another device go their usual way.
+    torch.testing.assert_close(model.posterior(y[0]).log_ratio(phi[:7]), expected[0][:7], atol=1e-4, rtol=1e-4)
+    moving = phi[:3].clone().requires_grad_(True)
+    model.posterior(y[0]).log_prob(moving).sum().backward()
+    assert moving.grad.abs().sum() > 0
+    torch.testing.assert_close(copy.deepcopy(model).cpu().posterior(y[0].cpu()).log_ratio(phi[:7].cpu()), expected[0][:7].cpu(), atol=1e-3, rtol=1e-3)
+
+
+def test_recording_on_a_processor_changes_nothing(model):
+    phi = PRIOR.sample(50, seed=0)
+    before = model.posterior([0.2, -0.4]).log_prob(phi)
+    assert model.record() is model
+    for _ in range(5):
+        torch.testing.assert_close(model.posterior([0.2, -0.4]).log_prob(phi), before, atol=1e-4, rtol=1e-4)
+    model.record(enabled=False)

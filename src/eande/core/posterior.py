@@ -59,7 +59,8 @@ class Posterior:
             return torch.cat([self._score_chunk(part) for part in phi.split(self.model.emulator_rows)])
 
     def _score_chunk(self, phi: Tensor) -> Tensor:
-        scores = self.model.similarity.score(self.embedded.unsqueeze(0), self.model.emulate(phi))[0]
+        emulated = self.model.emulate(phi) if torch.is_grad_enabled() else self.model.emulate_all(phi)
+        scores = self.model.similarity.score(self.embedded.unsqueeze(0), emulated)[0]
         return scores.masked_fill(~self.model.prior.contains(phi), -torch.inf)
 
     def log_ratio(self, phi: Any) -> Tensor:

@@ -47,7 +47,7 @@ def run_ablation(
             if name != "normalizer":
                 found |= study.measure(model, data, chosen, seed)
                 if seed == 0:
-                    study.keep_pictures(output / f"lorenz96-{name}-pictures.npz", label, model, data)
+                    study.keep_pictures(output / f"lorenz96-{name}-pictures.npz", label, model, data, chosen.finer)
             runs.append(found)
             report(found)
             write_json(path, head | {"runs": runs})

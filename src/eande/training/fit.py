@@ -23,12 +23,13 @@ from eande.core.checks import EandeWarning, InputError, check_count
 from eande.core.ensemble import ensemble
 from eande.core.losses import inter_domain_info_nce, view_info_nce
 from eande.core.model import EmbedAndEmulate
+from eande.core.recording import Recorder
 from eande.core.scores import ENOUGH_DRAWS, HeldOutScore, estimate_normalizer, held_out_score, refine_normalizer
 from eande.core.seeds import derive_seed
 from eande.simulation.simulations import Simulations
 from eande.simulation.views import View, fixed_views
 from eande.training.batches import Batch, Batches
-from eande.training.gradients import Recorder, backward
+from eande.training.gradients import backward
 from eande.training.settings import FitSettings
 from eande.training.setup import build_model, check_members, check_types, describe_call, split, training_prior
 from eande.training.state import CheckpointStore, TrainingState
