@@ -36,7 +36,7 @@ def test_the_lorenz96_study_runs_at_toy_size(tmp_path):
     page = CliRunner().invoke(app, [*arguments, "--only", "page", "--pages", str(tmp_path / "pages")])
     assert page.exit_code == 0, page.output
     assert "| ensemble | 1 |" in (tmp_path / "pages" / "lorenz96.md").read_text()
-    assert (tmp_path / "pages" / "lorenz96-posteriors.png").stat().st_size > 10_000
+    assert (tmp_path / "pages" / "lorenz96-main-posteriors.png").stat().st_size > 10_000
     assert all(len(run["per_datum"]["mmd2_0.05_100"]) == 3 for run in content["runs"])
     assert (tmp_path / "lorenz96-posterior.png").stat().st_size > 10_000
 

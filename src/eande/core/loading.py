@@ -10,9 +10,10 @@ from torch import Tensor, nn
 from eande.core.checks import InputError, show_shape
 from eande.core.ensemble import ensemble
 from eande.core.files import read_tensors
-from eande.core.model import FORMAT, EmbedAndEmulate
+from eande.core.model import EmbedAndEmulate
 from eande.core.networks import Standardizer, make_network
 from eande.core.prior import as_prior, prior_from_description
+from eande.core.saving import FORMAT, probe
 from eande.core.similarity import make_similarity
 
 
@@ -62,7 +63,7 @@ def _load_one(path: str | Path, document: dict[str, Any], tensors: dict[str, Ten
     )
     _expect_slope(model, "model.similarity.slope" in tensors)
     load_weights(model, {name.removeprefix("model."): tensor for name, tensor in tensors.items()}, path)
-    for name, output in model.probe().items():
+    for name, output in probe(model).items():
         if name in expected and not torch.allclose(output, expected[name], rtol=1e-2, atol=1e-3):
             raise InputError(f"{path}: expected the {name.removeprefix('probe.')} it was trained with, got one that computes something else")
     model.history = document["history"]

@@ -22,16 +22,15 @@ from torch import Tensor, nn
 
 from eande.core.calibration import Calibration, calibrate
 from eande.core.checks import EandeWarning, InputError, as_float_tensor, check_count, check_finite, check_shape, show_shape
-from eande.core.files import write_tensors
-from eande.core.networks import Standardizer, describe_network, full_precision
+from eande.core.networks import Standardizer, full_precision
 from eande.core.posterior import Posterior
 from eande.core.prior import DistributionPrior, EmpiricalPrior, Prior, as_prior
 from eande.core.recording import Recorder
+from eande.core.saving import save
 from eande.core.scores import PriorBank, estimate_normalizer
 from eande.core.seeds import derive_seed
-from eande.core.similarity import Similarity, describe_similarity
+from eande.core.similarity import Similarity
 
-FORMAT = 2
 # A changed prior may put this much of its mass where no simulation was ever made.
 _OUTSIDE_AT_MOST = 0.01
 _BANKS_KEPT = 4
@@ -129,15 +128,21 @@ class EmbedAndEmulate(nn.Module):
         """Return f(y) and g(φ)."""
         return self.embed(y), self.emulate(phi)
 
-    def record(self, *, enabled: bool = True) -> Self:
+    def record(self, *, enabled: bool = True, compile: bool = False) -> Self:
         """On a GPU, let inference replay the networks' kernels all at once: a single observation then takes a fraction of the time.
 
         Recordings are made on the fourth call with data or parameters of one shape, and hold the networks as they are then: call this again
         after changing them. On a CPU nothing changes.
+
+        Args:
+            enabled: False goes back to running the networks as they are.
+            compile: whether to compile them first, which takes a minute and shortens the rest.
         """
         self._recorders = {}
         if enabled and self.device.type == "cuda":
-            self._recorders = {name: Recorder(_named(getattr(self, name)), enabled=True) for name in ("embed", "emulate")}
+            for name in ("embed", "emulate"):
+                network = torch.compile(getattr(self, name), dynamic=False) if compile else getattr(self, name)
+                self._recorders[name] = Recorder(_named(network), enabled=True)
         return self
 
     def _run(self, name: str, part: Tensor) -> Tensor:
@@ -195,7 +200,7 @@ class EmbedAndEmulate(nn.Module):
         if used.dimension != self.prior.dimension:
             raise InputError(f"prior: expected one of dimension {self.prior.dimension}, got dimension {used.dimension}")
         bank = self.prior_bank(used, draws)
-        outside = 1 - bank.inside.double().mean().item()
+        outside = bank.outside
         if outside > _OUTSIDE_AT_MOST:
             raise InputError(
                 f"prior: expected at most {_OUTSIDE_AT_MOST:.0%} of its mass outside the training prior's support, got {outside:.1%}: "
@@ -205,7 +210,9 @@ class EmbedAndEmulate(nn.Module):
             warnings.warn(f"{outside:.2%} of the prior lies outside the training prior's support and is left out", EandeWarning, stacklevel=3)
         with torch.no_grad():
             normalizer = estimate_normalizer(self.similarity, embedded, bank)
-        rows = zip(embedded, normalizer.log_value.tolist(), normalizer.error.tolist(), normalizer.effective_draws.tolist(), strict=True)
+        # At once: every transfer waits for the device.
+        values = torch.stack([normalizer.log_value, normalizer.error, normalizer.effective_draws]).tolist()
+        rows = zip(embedded, *values, strict=True)
         return [Posterior(self, s, used, bank, log_normalizer=c, normalizer_error=e, effective_draws=d) for s, c, e, d in rows]
 
     def calibrate(self, held_out: Any, *, kind: str = "auto", objective: str = "coverage", draws: int = 50_000) -> Calibration:
@@ -242,7 +249,8 @@ class EmbedAndEmulate(nn.Module):
             if _same_prior(kept.prior, prior) and kept.draws == draws:
                 return kept.bank
         phi = prior.sample(draws, seed=derive_seed(0, "bank")).to(self.device)
-        bank = PriorBank(phi, self.emulate_all(phi), self.prior.contains(phi))
+        inside = self.prior.contains(phi)
+        bank = PriorBank(phi, self.emulate_all(phi), inside, 1 - inside.double().mean().item())
         self._banks = [*self._banks[1 - _BANKS_KEPT :], _KeptBank(prior, draws, state, bank)]
         return bank
 
@@ -253,41 +261,9 @@ class EmbedAndEmulate(nn.Module):
         copied.__dict__ = copy.deepcopy(self.__dict__ | {"_banks": [], "_recorders": {}}, memo)
         return copied
 
-    def probe(self) -> dict[str, Tensor]:
-        """Return what the networks make of fixed inputs, by which a file tells them from others with weights of the same shapes."""
-        outputs = {}
-        for name, network, shape in (("encoder", self.encoder, self.y_shape), ("emulator", self.emulator, (self.prior.dimension,))):
-            inputs = torch.randn(2, *shape, generator=torch.Generator().manual_seed(0)).to(self.device)
-            with torch.no_grad():
-                outputs[f"probe.{name}"] = network(inputs).float().cpu()
-        return outputs
-
     def save(self, path: str | Path) -> None:
         """Write the model to one file of tensors and JSON; loading it cannot execute code."""
-        if not self.members:
-            write_tensors(path, "model", *self._contents())
-            return
-        contents = [member._contents() for member in self.members]
-        tensors = {f"member.{i}.{name}": tensor for i, (_, own) in enumerate(contents) for name, tensor in own.items()}
-        tensors |= {f"similarity.{name}": tensor for name, tensor in self.similarity.state_dict().items()}
-        write_tensors(path, "model", {"format": FORMAT, "members": [document for document, _ in contents]}, tensors)
-
-    def _contents(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        """Return what a file holds of one model."""
-        document = {
-            "format": FORMAT,
-            "y_shape": self.y_shape,
-            "embedding_dimension": self.embedding_dimension,
-            "encoder": describe_network(self.encoder),
-            "emulator": describe_network(self.emulator),
-            "similarity": describe_similarity(self.similarity),
-            "prior": self.prior.describe(),
-            "history": self.history,
-        }
-        tensors = {f"model.{name}": tensor for name, tensor in self.state_dict().items()}
-        if isinstance(self.prior, EmpiricalPrior):
-            tensors["prior.draws"] = self.prior.draws
-        return document, tensors | self.probe()
+        save(self, path)
 
 
 def _named(network: Callable[[Tensor], Tensor]) -> Callable[[Tensor], dict[str, Tensor]]:

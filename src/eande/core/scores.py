@@ -28,11 +28,13 @@ class PriorBank:
         phi: draws (N', D).
         emulated: g(φ) of each (N', n).
         inside: whether each draw lies in the training prior's support (N',); the ratio is zero for the others.
+        outside: the share of draws that does not.
     """
 
     phi: Tensor
     emulated: Tensor
     inside: Tensor
+    outside: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -208,11 +208,23 @@ def fit_all(methods: Iterable[str], size: Size, data: Data, seed: int, device: s
 
 
 def run_main(
-    size: str, methods: Iterable[str], seeds: Iterable[int], output: Path, *, device: str, progress: bool, report: Callable[[dict[str, Any]], None]
+    size: str,
+    methods: Iterable[str],
+    seeds: Iterable[int],
+    output: Path,
+    *,
+    device: str,
+    progress: bool,
+    report: Callable[[dict[str, Any]], None],
+    printed: bool = False,
 ) -> list[dict[str, Any]]:
-    """Run every method for every seed and write ``lorenz96-main.json`` after each; runs that the file holds already are not repeated."""
-    chosen, path, wanted = SIZES[size], output / "lorenz96-main.json", list(methods)
-    head = {"study": "lorenz96-main", "size": size, "settings": asdict(chosen) | {"methods": SETTINGS, "members": MEMBERS}}
+    """Run every method for every seed and write ``lorenz96-main.json`` after each; runs that the file holds already are not repeated.
+
+    With ``printed``, the system is the one the paper prints, b = 1, and the file ``lorenz96-printed.json``.
+    """
+    name, b = ("lorenz96-printed", 1.0) if printed else ("lorenz96-main", 10.0)
+    chosen, path, wanted = SIZES[size], output / f"{name}.json", list(methods)
+    head = {"study": name, "size": size, "settings": asdict(chosen) | {"methods": SETTINGS, "members": MEMBERS, "b": b}}
     runs = stored_runs(path, head)
     models: dict[tuple[str, int], Any] = {}
     for seed in seeds:
@@ -220,7 +232,7 @@ def run_main(
         if not missing:
             continue
         began = time.perf_counter()
-        data = make_data(chosen, seed, device, progress=progress)
+        data = make_data(chosen, seed, device, b=b, progress=progress)
         about = {"seed": seed, "seconds_simulating": time.perf_counter() - began, "physics": physics(data)}
         for method, model, how in fit_all(missing, chosen, data, seed, device, progress=progress):
             found = {"method": method} | about | how | measure(model, data, chosen, seed) | {"provenance": provenance("numba", "sbi")}
@@ -228,7 +240,7 @@ def run_main(
             report(found)
             write_json(path, head | {"runs": runs})
             if seed == 0:
-                keep_pictures(output / "lorenz96-pictures.npz", method, model, data, chosen.finer)
+                keep_pictures(output / f"{name}-pictures.npz", method, model, data, chosen.finer)
             models[method, seed] = (model, data)
     return [run | dict(zip(("model", "data"), models.get((run["method"], run["seed"]), (None, None)), strict=True)) for run in runs]
 

@@ -27,7 +27,14 @@ def write_page(results: Path, pages: Path) -> Path:
     """Write ``lorenz96.md`` and its figures into a folder, from whatever result files there are."""
     pages.mkdir(parents=True, exist_ok=True)
     parts = [_HEAD]
-    for name, section in (("main", _main), ("timing", _timing), ("views", _ablation), ("symmetry", _ablation), ("normalizer", _normalizer)):
+    for name, section in (
+        ("main", _main),
+        ("printed", _main),
+        ("timing", _timing),
+        ("views", _ablation),
+        ("symmetry", _ablation),
+        ("normalizer", _normalizer),
+    ):
         path = results / f"lorenz96-{name}.json"
         if path.exists():
             parts += section(json.loads(path.read_text()), results, pages)
@@ -93,14 +100,14 @@ def _main(content: dict[str, Any], results: Path, pages: Path) -> list[str]:
         label="MMD², σ = 0.05, 100 samples", floor=floors["0.05_100"], title="Distance to the reference circle",
     )  # fmt: skip
     return [
-        "## Main comparison\n",
+        f"## {'The printed system, b = 1' if content['settings']['b'] == 1 else 'Main comparison'}\n",
         table(head, rows),
         "Medians over all seeds and test data; log ratio: mean over data, mean and range over seeds; z: standard deviation of the radial z-score. "
         "MMD² is a V-statistic, of samples scaled to [−1, 1]², averaged over disjoint sets of that many samples. Physics alone: the energy budget "
         f"of a window gives F to {physics['median_radial_error_of_energy']:.3f}, the momentum budget to "
         f"{physics['median_radial_error_of_momentum']:.3f}.\n",
-        _save(boxes, pages, "lorenz96-mmd.png", "Box plots of MMD² per method"),
-        *_pictures(results / "lorenz96-pictures.npz", pages, "lorenz96-posteriors.png", [*METHODS, *BASELINES]),
+        _save(boxes, pages, f"{content['study']}-mmd.png", "Box plots of MMD² per method"),
+        *_pictures(results / f"{content['study']}-pictures.npz", pages, f"{content['study']}-posteriors.png", [*METHODS, *BASELINES]),
         *_coverage(groups),
     ]
 

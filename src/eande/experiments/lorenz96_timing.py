@@ -45,7 +45,7 @@ def run_timing(size: str, output: Path, *, device: str, baselines: bool, progres
     observed, prior = data.test_y[0], Lorenz96().prior
     phi = prior.sample(PHIS, seed=0).to(device)
     file.add("seconds_as_it_is", seconds(lambda: model.posterior(observed).log_ratio(phi), repeats))
-    model.record()
+    model.record(compile=True)
     file.add("seconds", seconds(lambda: model.posterior(observed).log_ratio(phi), repeats))
     file.add("seconds_of_the_encoder", seconds(lambda: model.embed_all(observed.unsqueeze(0)), repeats))
     grown = {}

@@ -5,6 +5,7 @@ Every random choice depends on (seed, epoch, step), and a checkpoint holds the w
 run killed at any moment and started again ends in the same weights.
 """
 
+import copy
 import math
 import warnings
 from collections.abc import Callable, Sequence
@@ -284,4 +285,5 @@ def _finish(trainer: _Trainer, state: TrainingState) -> EmbedAndEmulate:
             f"the held-out score ({reached:.3g} nats) rests on {draws:.0f} effective prior draws for some data and may flatter the model; "
             "raise normalizer_draws", EandeWarning, stacklevel=4,
         )  # fmt: skip
-    return model.requires_grad_(False).eval()
+    # A copy is not compiled: inference comes in other shapes, and would be compiled anew for each.
+    return (copy.deepcopy(model) if trainer.settings.compile else model).requires_grad_(False).eval()
