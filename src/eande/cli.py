@@ -123,6 +123,7 @@ class Part(StrEnum):
     views = "views"
     symmetry = "symmetry"
     normalizer = "normalizer"
+    search = "search"
     page = "page"
 
 
@@ -142,7 +143,7 @@ def lorenz96(
     import torch
 
     from eande.experiments import lorenz96 as study
-    from eande.experiments import lorenz96_ablations, lorenz96_timing
+    from eande.experiments import lorenz96_timing, lorenz96_variants
 
     console = Console()
     if only is Part.page:
@@ -175,7 +176,7 @@ def lorenz96(
             if last is not None:
                 console.print(f"wrote {_ring_figure(last, output)}")
         else:
-            lorenz96_ablations.run_ablation(only.value, size.value, chosen_seeds, output, report=report, **common)
+            lorenz96_variants.run_variants(only.value, size.value, chosen_seeds, output, report=report, **common)
     console.print(f"wrote {output / f'lorenz96-{only.value}.json'}")
 
 

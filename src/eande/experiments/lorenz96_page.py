@@ -186,3 +186,14 @@ def _normalizer(content: dict[str, Any], results: Path, pages: Path) -> list[str
         "A large temperature buys a constant normaliser and pays in nats.\n",
         _save(figure, pages, "lorenz96-normalizer.png", "Coefficient of variation of C during training"),
     ]
+
+
+def _search(content: dict[str, Any], results: Path, pages: Path) -> list[str]:
+    reached = {run["variant"]: max(record["held_out_log_ratio"] for record in run["history"]) for run in content["runs"]}
+    rows = [[variant, f"{reached[variant]:.2f}"] for variant in content["settings"]["variants"] if variant in reached]
+    seeds = sorted({run["seed"] for run in content["runs"]})
+    return [
+        "## Settings tried\n",
+        table(["settings", "held-out log ratio, nats"], rows),
+        f"Best epoch each; seed {seeds}, which no other table uses.\n",
+    ]
