@@ -7,6 +7,7 @@ READY := $(VENV)/.ready
 .PHONY: demo test test-all lint format reproduce clean
 
 demo: $(READY)
+	rm -rf out
 	$(BIN)/eande reproduce lorenz96 --size demo --method anchored --output out
 
 test: lint

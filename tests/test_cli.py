@@ -33,6 +33,11 @@ def test_the_lorenz96_study_runs_at_toy_size(tmp_path):
     # Runs that are there are shown, not repeated.
     assert "trained in" not in again.output
     assert json.loads((tmp_path / "lorenz96-main.json").read_text()) == content
+    content["settings"]["epochs"] = 3
+    (tmp_path / "lorenz96-main.json").write_text(json.dumps(content))
+    refused = CliRunner().invoke(app, arguments)
+    assert refused.exit_code == 2
+    assert "expected runs with the same settings" in " ".join(refused.output.split())
     page = CliRunner().invoke(app, [*arguments, "--only", "page", "--pages", str(tmp_path / "pages")])
     assert page.exit_code == 0, page.output
     assert "| ensemble | 1 |" in (tmp_path / "pages" / "lorenz96.md").read_text()

@@ -142,6 +142,7 @@ def lorenz96(
     """Infer the forcing (F₁, F₂) of Lorenz 96 from windows of 250 × 396 numbers: the posterior is a ring (the paper's Section 5.2)."""
     import torch
 
+    from eande.core.checks import InputError
     from eande.experiments import lorenz96 as study
     from eande.experiments import lorenz96_timing, lorenz96_variants
 
@@ -161,15 +162,15 @@ def lorenz96(
     where = device.value if device is not Device.auto else "cuda" if torch.cuda.is_available() else "cpu"
     common: dict[str, Any] = {"device": where, "progress": size is not Lorenz96Size.toy}
     chosen_seeds = range(first_seed, first_seed + seeds)
-    if only is Part.timing:
-        lorenz96_timing.run_timing(size.value, output, baselines=baselines, **common)
-    else:
 
-        def report(run: dict[str, Any]) -> None:
-            reached = max(record["held_out_log_ratio"] for record in run["history"])
-            console.print(f"{run['method']}, seed {run['seed']}: {reached:.2f} nats on held-out data")
+    def report(run: dict[str, Any]) -> None:
+        reached = max(record["held_out_log_ratio"] for record in run["history"])
+        console.print(f"{run['method']}, seed {run['seed']}: {reached:.2f} nats on held-out data")
 
-        if only in (Part.main, Part.printed):
+    try:
+        if only is Part.timing:
+            lorenz96_timing.run_timing(size.value, output, baselines=baselines, **common)
+        elif only in (Part.main, Part.printed):
             results = study.run_main(size.value, methods, chosen_seeds, output, report=report, printed=only is Part.printed, **common)
             console.print(_ring_table(results, study.SIZES[size.value].samples))
             last = next((run for run in reversed(results) if run["model"] is not None), None)
@@ -177,6 +178,8 @@ def lorenz96(
                 console.print(f"wrote {_ring_figure(last, output)}")
         else:
             lorenz96_variants.run_variants(only.value, size.value, chosen_seeds, output, report=report, **common)
+    except InputError as error:
+        raise typer.BadParameter(str(error), param_hint="--output") from None
     console.print(f"wrote {output / f'lorenz96-{only.value}.json'}")
 
 

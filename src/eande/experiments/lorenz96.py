@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from eande.core.checks import InputError
 from eande.core.ensemble import ensemble
 from eande.core.model import EmbedAndEmulate
 from eande.core.seeds import derive_seed
@@ -63,7 +64,7 @@ class Size:
 
     simulations: int = 500
     validation: int = 50
-    calibration: int = 100
+    calibration: int = 200
     test: int = 200
     fresh: int = 2_000
     observations: int = 2_000
@@ -246,9 +247,11 @@ def run_main(
 
 
 def stored_runs(path: Path, head: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the runs a result file holds, if they were made with the same settings."""
+    """Return the runs a result file holds; refuse one whose runs were made with other settings."""
     if not path.exists():
         return []
     stored = json.loads(path.read_text())
-    same = all(stored.get(name) == json.loads(json.dumps(value)) for name, value in head.items())
-    return list(stored["runs"]) if same else []
+    for name, value in head.items():
+        if stored.get(name) != json.loads(json.dumps(value)):
+            raise InputError(f"{path}: expected runs with the same {name} to add to, got others; use another --output, or move the file away")
+    return list(stored["runs"])
