@@ -26,8 +26,8 @@ def test_the_lorenz96_study_runs_at_toy_size(tmp_path):
     done = CliRunner().invoke(app, arguments)
     assert done.exit_code == 0, done.output
     content = json.loads((tmp_path / "lorenz96-main.json").read_text())
-    assert [run["method"] for run in content["runs"]] == ["plain", "anchored", "ensemble"]
-    assert content["runs"][2]["calibration"]["regions"]["all"]["data"] == 20
+    assert [run["method"] for run in content["runs"]] == ["plain", "anchored", "calibrated", "ensemble"]
+    assert content["runs"][3]["calibration"]["regions"]["all"]["data"] == 20
     again = CliRunner().invoke(app, arguments)
     assert again.exit_code == 0
     # Runs that are there are shown, not repeated.
@@ -43,7 +43,7 @@ def test_the_lorenz96_study_runs_at_toy_size(tmp_path):
     assert "| ensemble | 1 |" in (tmp_path / "pages" / "lorenz96.md").read_text()
     assert (tmp_path / "pages" / "lorenz96-main-posteriors.png").stat().st_size > 10_000
     assert all(len(run["per_datum"]["mmd2_0.05_100"]) == 3 for run in content["runs"])
-    assert (tmp_path / "lorenz96-posterior.png").stat().st_size > 10_000
+    assert (tmp_path / "lorenz96-main-posterior.png").stat().st_size > 10_000
 
 
 @pytest.mark.filterwarnings("ignore::eande.core.checks.EandeWarning")

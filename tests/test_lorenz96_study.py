@@ -50,7 +50,7 @@ class Ring:
     def __init__(self, centre, spread, lost=0.0):
         self.centre, self.spread, self.lost = centre, spread, lost
 
-    def sample(self, n, *, seed, sampler):
+    def sample(self, n, *, seed, **options):
         stream = generator(seed, "ring")
         radius = self.centre + self.spread * torch.randn(n, generator=stream)
         angle = 2 * math.pi * (1 - self.lost) * torch.rand(n, generator=stream)

@@ -101,6 +101,7 @@ class Lorenz96Size(StrEnum):
     """How large the Lorenz 96 study is."""
 
     paper = "paper"
+    smoke = "smoke"
     small = "small"
     demo = "demo"
     toy = "toy"
@@ -129,9 +130,11 @@ class Part(StrEnum):
 
 @reproduce.command()
 def lorenz96(
-    size: Annotated[Lorenz96Size, typer.Option(help="paper: ResNet-34, a GPU; small: ten minutes; demo: three; toy: seconds.")] = Lorenz96Size.small,
+    size: Annotated[
+        Lorenz96Size, typer.Option(help="paper: ResNet-34, a GPU; smoke: its code in a minute; small: two cores; demo: minutes; toy.")
+    ] = Lorenz96Size.small,
     only: Annotated[Part, typer.Option(help="Which table or figure; page writes docs/results/lorenz96.md from what was run.")] = Part.main,
-    method: Annotated[list[str] | None, typer.Option(help="plain (the paper's), anchored or ensemble; all by default.")] = None,
+    method: Annotated[list[str] | None, typer.Option(help="plain (the paper's), anchored, calibrated or ensemble; all by default.")] = None,
     baselines: Annotated[bool, typer.Option(help="NRE-C and NPE-C through sbi, and a generic critic, too.")] = False,
     seeds: Annotated[int, typer.Option(min=1, help="Number of seeds.")] = 1,
     first_seed: Annotated[int, typer.Option(min=0, help="The first of them.")] = 0,
@@ -175,11 +178,11 @@ def lorenz96(
             console.print(_ring_table(results, study.SIZES[size.value].samples))
             last = next((run for run in reversed(results) if run["model"] is not None), None)
             if last is not None:
-                console.print(f"wrote {_ring_figure(last, output)}")
+                console.print(f"wrote {_ring_figure(last, output / f'lorenz96-{only.value}-posterior.png')}")
         else:
             lorenz96_variants.run_variants(only.value, size.value, chosen_seeds, output, report=report, **common)
     except InputError as error:
-        raise typer.BadParameter(str(error), param_hint="--output") from None
+        raise typer.BadParameter(str(error)) from None
     console.print(f"wrote {output / f'lorenz96-{only.value}.json'}")
 
 
@@ -190,36 +193,37 @@ def _ring_table(runs: list[dict[str, Any]], samples: int) -> Table:
     for run in runs:
         table.add_row(
             run["method"], str(run["seed"]), f"{run['mean_log_ratio']:.2f}", f"{run[f'median_mmd2_0.05_{samples}']:.4f}",
-            f"{run['median_angular_tv']:.3f}", f"{run['median_radial_error']:.3f}", f"{run['radial_z_standard_deviation']:.2f}",
+            f"{run['median_angular_tv']:.3f}", f"{run['median_radial_error']:.3f}", f"{run['radial_z_rms']:.2f}",
             "/".join(f"{100 * share:.0f}" for share in run["coverage"].values()),
         )  # fmt: skip
     floors = (f"{runs[-1][f'median_mmd2_floor_0.05_{samples}']:.4f}", f"{runs[-1]['median_angular_tv_floor']:.3f}")
     table.add_row("floor", "", "", *floors, "", "1.00", "50/80/95")
     table.caption = (
         "nats: mean log ratio of the true parameters. MMD² (σ = 0.05) and total variation of the angle to the reference circle; floor: those of the "
-        "reference to itself. error: of F. z: spread of the radial z-score, 1 if calibrated. 50/80/95: how often such regions cover the truth, in %."
+        "reference to itself. error: of F. z: root mean square of the radial z-score. 50/80/95: how often such regions cover the truth, in %."
     )
     return table
 
 
-def _ring_figure(run: dict[str, Any], output: Path) -> Path:
+def _ring_figure(run: dict[str, Any], path: Path) -> Path:
     import torch
 
     from eande import plots
+    from eande.core.rejection import bank_rejection
     from eande.experiments import ring
 
     # An observation whose ring lies inside the square.
     forcing = run["data"].test_phi.norm(dim=1)
     chosen = int((forcing - 10).abs().argmin())
-    posterior = run["model"].posterior(run["data"].test_y[chosen])
+    posterior = run["model"].posteriors(run["data"].test_y[chosen : chosen + 1], draws=100_000)[0]
     side = torch.linspace(-ring.HALF_WIDTH, ring.HALF_WIDTH, 300)
     density = posterior.log_ratio(torch.cartesian_prod(side, side)).exp().reshape(300, 300).cpu().numpy()
-    samples = posterior.sample(4_000, seed=0)[0].cpu().numpy()
+    samples = posterior.sample(4_000, seed=0, sampler=bank_rejection)[0].cpu().numpy()
     reference = ring.reference_samples(forcing[chosen].item(), 4_000, 0).numpy()
     title = f"(F₁, F₂) given one window of 99,000 numbers, F = {forcing[chosen]:.2f}"
     figure = plots.ring(density, samples, reference, half_width=ring.HALF_WIDTH, title=title)
-    figure.savefig(output / "lorenz96-posterior.png", dpi=130)
-    return output / "lorenz96-posterior.png"
+    figure.savefig(path, dpi=130)
+    return path
 
 
 if __name__ == "__main__":

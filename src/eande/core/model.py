@@ -226,6 +226,7 @@ class EmbedAndEmulate(nn.Module):
         """
         if not all(hasattr(held_out, name) for name in ("phi", "y", "groups")):
             raise InputError(f"held_out: expected Simulations (from arrays: Simulations.from_arrays(phi, y)), got {type(held_out).__name__}")
+        self._recorders = {}
         return calibrate(self, held_out.phi, held_out.y, held_out.groups, kind=kind, objective=objective, draws=draws)
 
     def train(self, mode: bool = True) -> Self:

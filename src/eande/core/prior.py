@@ -76,7 +76,12 @@ class BoxPrior(Prior):
         check_finite("high", self.high)
         if not (self.low < self.high).all():
             raise InputError(f"high: expected every entry above low (in float32), got low {low} and high {high}")
+        self._edges: dict[torch.device, tuple[Tensor, Tensor]] = {}
         super().__init__(len(self.low), names)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave behind what lies on devices: workers may have others."""
+        return self.__dict__ | {"_edges": {}}
 
     def sample(self, n: int, *, seed: int) -> Tensor:
         """Draw ``n`` parameters."""
@@ -92,7 +97,11 @@ class BoxPrior(Prior):
 
     def contains(self, phi: Tensor) -> Tensor:
         """Return whether each φ lies in the box, edges included."""
-        return ((phi >= self.low.to(phi.device)) & (phi <= self.high.to(phi.device))).all(-1)
+        # Moved once: on a GPU a copy would wait for all earlier work.
+        if phi.device not in self._edges:
+            self._edges[phi.device] = (self.low.to(phi.device), self.high.to(phi.device))
+        low, high = self._edges[phi.device]
+        return ((phi >= low) & (phi <= high)).all(-1)
 
     def location_and_scale(self) -> tuple[Tensor, Tensor]:
         """Return the centre and the standard deviation, width / √12."""

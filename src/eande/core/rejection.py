@@ -104,7 +104,7 @@ def acceptance_rejection(
     return phi[:n], SampleInfo(len(phi) / candidates, height - posterior.log_normalizer, exceedances, evaluations)
 
 
-def bank_rejection(posterior: Posterior, n: int, *, seed: int = 0) -> tuple[Tensor, SampleInfo]:
+def bank_rejection(posterior: Posterior, n: int, *, seed: int = 0, max_evaluations: int = 20_000_000) -> tuple[Tensor, SampleInfo]:
     """Draw ``n`` samples by acceptance–rejection among the bank's prior draws, which are emulated already: no network runs.
 
     Fast, and as exact as :func:`acceptance_rejection`; but all posteriors of a bank share its draws, so samples of different observations or
@@ -114,13 +114,14 @@ def bank_rejection(posterior: Posterior, n: int, *, seed: int = 0) -> tuple[Tens
         posterior: what to sample.
         n: how many samples.
         seed: same seed, same samples.
+        max_evaluations: the budget of further draws; beyond it :class:`BudgetExceeded` is raised.
     """
     scores = posterior.bank_scores().double()
     uniform = torch.rand(len(scores), generator=generator(seed, "bank acceptance"), dtype=torch.float64).to(scores.device)
     height = scores.max()
     found = posterior.bank.phi[scores - uniform.log() >= height]
     if len(found) < n:
-        more, info = acceptance_rejection(posterior, n - len(found), seed=seed)
+        more, info = acceptance_rejection(posterior, n - len(found), seed=seed, max_evaluations=max_evaluations)
         return torch.cat([found, more]), info
     # In the bank's order they are: any part of it is as random as another.
     return found[:n], SampleInfo(len(found) / len(scores), height.item() - posterior.log_normalizer, 0, len(scores))

@@ -71,7 +71,7 @@ class BaselineSettings:
     classes: int = 16
     gamma: float = 0.1
     turn: bool = True
-    validations: int = 10
+    validations: int = 20
     compile: bool = True
 
 
@@ -215,7 +215,7 @@ def train_baseline(
         ]
         state = TrainingState(cast(Any, model), cast(Any, average), torch.optim.AdamW(groups, lr=settings.learning_rate, fused=True), None)
         if settings.compile and device == "cuda" and size.encoder != "small":
-            model.encoder.compile()
+            model.encoder.compile(dynamic=False)
         batches = Batches(data.train, views, batch_size=size.batch_size, steps_per_epoch=None, two_views=False, seed=seed)
         loss, losses, every = make_loss(kind, head, classes=settings.classes, gamma=settings.gamma), [], max(1, epochs // settings.validations)
         model.train()

@@ -33,14 +33,15 @@ from eande.training.settings import FitSettings
 WINDOW = 250
 WINDOWS = 4
 MEMBERS = 3
-# What is not the paper's method has a name of its own: the emulator is drawn to the data but not pushed, τ is learned, the ring is turned, and
-# the exponent is calibrated on simulations used for nothing else.
+# What is not the paper's method has a name of its own: the emulator is drawn to the data but not pushed, τ is learned, the ring is turned.
 SETTINGS: dict[str, dict[str, Any]] = {"plain": {"temperature": 0.05}, "anchored": {"repulsion": "encoder", "temperature": "learn"}}
-# An ensemble of anchored models, calibrated likewise.
-METHODS = (*SETTINGS, "ensemble")
+# The anchored model and an ensemble of such, their exponents calibrated on simulations used for nothing else.
+METHODS = (*SETTINGS, "calibrated", "ensemble")
+# Of the baselines, where they differ from their defaults.
+BASELINE_SETTINGS: dict[str, dict[str, Any]] = {"nre-c": {}, "npe-c": {}, "critic": {}}
 # Posteriors of these forcings are pictured, on so fine a grid.
 PICTURED, PIXELS = (4.0, 10.0, 17.0), 200
-BASELINES = ("nre-c", "npe-c", "critic")
+BASELINES = tuple(BASELINE_SETTINGS)
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,7 @@ class Size:
 
 SIZES = {
     "paper": Size(),
+    "smoke": Size(60, 20, 40, 4, 24, encoder="resnet18", epochs=8, batch_size=60, samples=200, draws=20_000, finer=1),
     "small": Size(calibration=50, test=50, fresh=0, encoder="small", epochs=300, batch_size=125, draws=100_000, finer=2),
     "demo": Size(calibration=50, test=20, fresh=0, observations=600, encoder="small", epochs=110, batch_size=125, draws=100_000, finer=2),
     "toy": Size(24, 12, 20, 3, 20, observations=260, encoder="small", epochs=2, batch_size=24, samples=100, draws=1_000, finer=1),
@@ -100,6 +102,8 @@ class Data:
 def make_data(size: Size, seed: int, device: str, *, b: float = 10.0, progress: bool) -> Data:
     """Simulate; on a GPU the data stay there."""
     simulator = Lorenz96(observations=size.observations, device=device, b=b)
+    # Convolutions of one shape, thousands of times: let cuDNN try its algorithms.
+    torch.backends.cudnn.benchmark = device == "cuda"
     everything = simulate(simulator, simulator.prior, size.simulations + size.validation, seed=seed, block_size=50, progress=progress)
     phi, y, n = everything.phi, everything.y[:].to(device), size.simulations
     # Several windows of each: selection by 50 would be selection by chance.
@@ -121,8 +125,9 @@ def windows(simulator: Lorenz96, n: int, seed: int, *, each: int = 1) -> tuple[T
         part = phi[begin : begin + 250]
         y = torch.as_tensor(simulator(part.numpy(), rng)).repeat_interleave(each, 0)
         kept += fixed_views(RandomWindow(WINDOW), y)
-    numbers = torch.arange(n).repeat_interleave(each)
-    return phi[numbers], torch.cat([window.to(kept[-1].device) for window in kept]), numbers
+    y, numbers = torch.cat([window.to(kept[-1].device) for window in kept]), torch.arange(n).repeat_interleave(each)
+    finite = torch.isfinite(y).flatten(1).all(1)
+    return phi[numbers][finite.cpu()], y[finite], numbers[finite.cpu()]
 
 
 def make_encoder(size: Size, seed: int) -> tuple[nn.Module, int]:
@@ -140,18 +145,23 @@ def make_views(*, turned: bool) -> View:
     return Compose(window, Roll(sections=(36, 360))) if turned else window
 
 
-def train(size: Size, method: str, data: Data, seed: int, device: str, *, progress: bool, **changes: Any) -> EmbedAndEmulate:
-    """Fit one model; ``changes`` are settings other than the method's."""
-    encoder, dimension = make_encoder(size, seed)
+def fit_settings(size: Size, method: str, seed: int, device: str, **changes: Any) -> FitSettings:
+    """Return how a method is trained; ``changes`` are settings other than its own."""
     on_gpu, large = device == "cuda", size.encoder != "small"
     settings = FitSettings(
-        epochs=size.epochs, batch_size=size.batch_size, learning_rate=1e-3 if large else 2e-3, embedding_dimension=dimension,
+        epochs=size.epochs, batch_size=size.batch_size, learning_rate=1e-3 if large else 2e-3, embedding_dimension=128 if large else 64,
         width=512 if large else 256, blocks=5 if large else 3, normalization="batch", ema=0.98, normalizer_draws=10_000,
         validate_every=max(1, size.epochs // 20), precision="bf16-mixed" if on_gpu else "32-true", compile=on_gpu and large, device=device,
         seed=seed, **SETTINGS[method],
     )  # fmt: skip
+    return replace(settings, **changes)
+
+
+def train(size: Size, method: str, data: Data, seed: int, device: str, *, progress: bool, **changes: Any) -> EmbedAndEmulate:
+    """Fit one model; ``changes`` are settings other than the method's."""
+    settings, encoder = fit_settings(size, method, seed, device, **changes), make_encoder(size, seed)[0]
     views, prior = make_views(turned=method != "plain"), Lorenz96().prior
-    return fit(data.train, prior, encoder=encoder, views=views, validation=data.validation, settings=replace(settings, **changes), progress=progress)
+    return fit(data.train, prior, encoder=encoder, views=views, validation=data.validation, settings=settings, progress=progress)
 
 
 def measure(model: Any, data: Data, size: Size, seed: int) -> dict[str, Any]:
@@ -195,7 +205,7 @@ def fit_all(methods: Iterable[str], size: Size, data: Data, seed: int, device: s
         if method in BASELINES:
             from eande.experiments.baselines import train_baseline
 
-            model: Any = train_baseline(method, data, size, seed, device, progress=progress)
+            model: Any = train_baseline(method, data, size, seed, device, progress=progress, **BASELINE_SETTINGS[method])
         elif method == "plain":
             model = train(size, method, data, seed, device, progress=progress)
         else:
@@ -204,7 +214,8 @@ def fit_all(methods: Iterable[str], size: Size, data: Data, seed: int, device: s
             if method == "ensemble":
                 seeds = [derive_seed(seed, "member", i) for i in range(1, MEMBERS)]
                 model = ensemble([first, *(train(size, "anchored", data, other, device, progress=progress) for other in seeds)])
-            about["calibrated"] = asdict(model.calibrate(data.calibration))
+            if method != "anchored":
+                about["calibrated"] = asdict(model.calibrate(data.calibration, draws=min(50_000, size.draws)))
         yield method, model, about | {"seconds_training": time.perf_counter() - began, "history": model.history}
 
 
@@ -225,9 +236,11 @@ def run_main(
     """
     name, b = ("lorenz96-printed", 1.0) if printed else ("lorenz96-main", 10.0)
     chosen, path, wanted = SIZES[size], output / f"{name}.json", list(methods)
-    head = {"study": name, "size": size, "settings": asdict(chosen) | {"methods": SETTINGS, "members": MEMBERS, "b": b}}
+    trained = {method: asdict(fit_settings(chosen, method, 0, device)) for method in SETTINGS}
+    settings = asdict(chosen) | {"methods": trained, "baselines": BASELINE_SETTINGS, "members": MEMBERS, "windows": WINDOWS, "b": b}
+    head = {"study": name, "size": size, "device": device, "settings": settings}
     runs = stored_runs(path, head)
-    models: dict[tuple[str, int], Any] = {}
+    last: tuple[Any, Any] = (None, None)
     for seed in seeds:
         missing = [method for method in wanted if not any((run["method"], run["seed"]) == (method, seed) for run in runs)]
         if not missing:
@@ -242,16 +255,19 @@ def run_main(
             write_json(path, head | {"runs": runs})
             if seed == 0:
                 keep_pictures(output / f"{name}-pictures.npz", method, model, data, chosen.finer)
-            models[method, seed] = (model, data)
-    return [run | dict(zip(("model", "data"), models.get((run["method"], run["seed"]), (None, None)), strict=True)) for run in runs]
+            last = (model, data)
+    return [run | {"model": None, "data": None} for run in runs[:-1]] + [runs[-1] | {"model": last[0], "data": last[1]}]
 
 
 def stored_runs(path: Path, head: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the runs a result file holds; refuse one whose runs were made with other settings."""
-    if not path.exists():
-        return []
-    stored = json.loads(path.read_text())
+    check_head(path, head)
+    return list(json.loads(path.read_text())["runs"]) if path.exists() else []
+
+
+def check_head(path: Path, head: dict[str, Any]) -> None:
+    """Refuse to add to or replace a result file that was made in another way."""
+    stored = json.loads(path.read_text()) if path.exists() else head
     for name, value in head.items():
-        if stored.get(name) != json.loads(json.dumps(value)):
+        if json.loads(json.dumps(stored.get(name))) != json.loads(json.dumps(value)):
             raise InputError(f"{path}: expected runs with the same {name} to add to, got others; use another --output, or move the file away")
-    return list(stored["runs"])

@@ -46,7 +46,9 @@ def run_variants(
     if name == "normalizer":
         chosen = replace(chosen, encoder="resnet18" if chosen.encoder == "resnet34" else chosen.encoder)
     chosen = replace(chosen, fresh=0, epochs=max(1, chosen.epochs // 2) if name == "search" else chosen.epochs)
-    head = {"study": f"lorenz96-{name}", "size": size, "settings": asdict(chosen) | {"variants": VARIANTS[name]}}
+    plain = asdict(study.fit_settings(chosen, "plain", 0, device))
+    settings = asdict(chosen) | {"variants": VARIANTS[name], "plain": plain}
+    head = {"study": f"lorenz96-{name}", "size": size, "device": device, "settings": settings}
     runs = study.stored_runs(path, head)
     for seed in seeds:
         missing = {label: changes for label, changes in VARIANTS[name].items() if not any((r["variant"], r["seed"]) == (label, seed) for r in runs)}
@@ -64,13 +66,14 @@ def run_variants(
                 "history": model.history,
                 "provenance": provenance("numba"),
             }
-            if name in ("views", "symmetry"):
+            measured = name in ("views", "symmetry")
+            if measured:
                 found |= study.measure(model, data, chosen, seed)
-                if seed == 0:
-                    study.keep_pictures(output / f"lorenz96-{name}-pictures.npz", label, model, data, chosen.finer)
             runs.append(found)
             report(found)
             write_json(path, head | {"runs": runs})
+            if measured and seed == 0:
+                study.keep_pictures(output / f"lorenz96-{name}-pictures.npz", label, model, data, chosen.finer)
     return runs
 
 

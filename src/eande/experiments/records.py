@@ -64,7 +64,9 @@ class ResultFile:
         self.path, self.content, self._began = path, dict(head), time.perf_counter()
 
     def add(self, name: str, value: Any) -> None:
-        """Add one finding."""
+        """Add one finding, under a name that is not taken."""
+        if name == "seconds" or name in self.content:
+            raise ValueError(f"name: expected one that the file does not hold yet, got {name!r}")
         print(f"{name}: {value}", flush=True)
         self.content |= {name: value, "seconds": time.perf_counter() - self._began}
         write_json(self.path, self.content)

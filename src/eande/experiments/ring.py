@@ -13,8 +13,8 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from eande.core.rejection import bank_rejection
-from eande.core.seeds import generator
+from eande.core.rejection import BudgetExceeded, bank_rejection
+from eande.core.seeds import derive_seed, generator
 from eande.diagnostics.distances import squared_mmd
 from eande.simulators.lorenz96 import Lorenz96
 
@@ -54,24 +54,35 @@ def angle_histogram(phi: Tensor) -> Tensor:
 
 def evaluate(posteriors: Sequence[Any], test_phi: Tensor, samples: int, seed: int) -> dict[str, Any]:
     """Compare every posterior with its reference, from samples; all lists have one entry per test datum."""
-    rows = [_evaluate_one(posterior, phi, samples, seed + i) for i, (posterior, phi) in enumerate(zip(posteriors, test_phi, strict=True))]
+    rows = [_evaluate_one(posterior, phi, samples, derive_seed(seed, i)) for i, (posterior, phi) in enumerate(zip(posteriors, test_phi, strict=True))]
     lists = {name: [float(f"{row[name]:.5g}") for row in rows] for name in rows[0]}
     medians = {f"median_{name}": float(np.median(values)) for name, values in lists.items() if name != "mass_above"}
     mass = np.array(lists["mass_above"])
     return {
         **medians,
         "mean_log_ratio": float(np.mean(lists["log_ratio"])),
-        "radial_z_standard_deviation": float(np.std(lists["z"])),
+        "mean_crps": float(np.mean(lists["crps"])),
+        "radial_z_rms": float(np.sqrt(np.mean(np.square(lists["z"])))),
         "coverage": {f"{level}": float((mass < level / 100).mean()) for level in LEVELS},
         "fewest_effective_draws": min(posterior.effective_draws for posterior in posteriors),
         "per_datum": lists,
     }
 
 
+def draw(posterior: Any, n: int, seed: int) -> tuple[Tensor, bool]:
+    """Draw samples by acceptance–rejection; where that takes too long, from the bank by its weights, with replacement, and say so."""
+    try:
+        return posterior.sample(n, seed=seed, sampler=bank_rejection, max_evaluations=2_000_000)[0], False
+    except BudgetExceeded:
+        weights = posterior.bank_scores().double().softmax(0).cumsum(0)
+        places = torch.rand(n, generator=generator(seed, "resampled"), dtype=torch.float64).to(weights.device)
+        return posterior.bank.phi[torch.searchsorted(weights, places).clamp(max=len(weights) - 1)], True
+
+
 def _evaluate_one(posterior: Any, phi: Tensor, size: int, seed: int) -> dict[str, float]:
-    samples = posterior.sample(size, seed=seed, sampler=bank_rejection)[0]
+    samples, resampled = draw(posterior, size, seed)
     forcing, device = phi.norm().item(), samples.device
-    reference, other = (reference_samples(forcing, size, 2 * seed + i).to(device) for i in range(2))
+    reference, other = (reference_samples(forcing, size, derive_seed(seed, i)).to(device) for i in range(2))
     radius = samples.norm(dim=1).double()
     truth, drawn = posterior.log_ratio(phi.unsqueeze(0)).item(), posterior.log_ratio(samples).double()
     exact = reference_angles(forcing)
@@ -82,7 +93,9 @@ def _evaluate_one(posterior: Any, phi: Tensor, size: int, seed: int) -> dict[str
         "radial_bias": radius.mean().item() - forcing,
         "radial_spread": radius.std().item(),
         "crps": ((radius - forcing).abs().mean() - (radius.unsqueeze(1) - radius).abs().mean() / 2).item(),
-        "mass_above": (drawn > truth).double().mean().item(),
+        # Ties count half: a posterior that is the prior covers as often as it says.
+        "mass_above": ((drawn > truth).double() + (drawn == truth).double() / 2).mean().item(),
+        "resampled": float(resampled),
         "angular_tv": 0.5 * (angle_histogram(samples) - exact).abs().sum().item(),
         "angular_tv_floor": 0.5 * (angle_histogram(reference) - exact).abs().sum().item(),
     }
@@ -111,7 +124,8 @@ def calibration(posteriors: Sequence[Any], phi: Tensor, seed: int) -> dict[str, 
             name: {
                 "data": int(kept.sum()),
                 "mean_log_ratio": float(log_ratio[kept].mean()),
-                "radial_z_standard_deviation": float(z[kept].std()),
+                "radial_z_mean": float(z[kept].mean()),
+                "radial_z_rms": float(np.sqrt((z[kept] ** 2).mean())),
                 "coverage": {f"{level}": float((mass[kept] < level / 100).mean()) for level in LEVELS},
             }
             for name, kept in chosen.items()
@@ -135,7 +149,7 @@ def _weights(posteriors: Sequence[Any], phi: Tensor, places: Tensor) -> dict[str
     found = {
         "log_ratio": truth - torch.tensor([posterior.log_normalizer for posterior in posteriors], device=truth.device),
         "z": (mean - phi.norm(dim=1)) / spread,
-        "mass_above": (weights * (scores > truth.unsqueeze(1))).sum(1),
+        "mass_above": (weights * ((scores > truth.unsqueeze(1)).double() + (scores == truth.unsqueeze(1)).double() / 2)).sum(1),
         "draw": bank.phi[chosen],
     }
     return {name: value.cpu().numpy() for name, value in found.items()}

@@ -28,6 +28,7 @@ from eande.core.recording import Recorder
 from eande.core.scores import ENOUGH_DRAWS, HeldOutScore, estimate_normalizer, held_out_score, refine_normalizer
 from eande.core.seeds import derive_seed
 from eande.simulation.simulations import Simulations
+from eande.simulation.sources import take
 from eande.simulation.views import View, fixed_views
 from eande.training.batches import Batch, Batches
 from eande.training.gradients import backward
@@ -134,13 +135,16 @@ class _Trainer:
         self, fabric: Fabric, settings: FitSettings, batches: Batches, held_out: Simulations, callback: Callable[[Record], None] | None
     ) -> None:
         self.fabric, self.settings, self.batches, self.callback = fabric, settings, batches, callback
-        self.held_out, self.views = held_out, batches.views
+        self.held_out, views = held_out, batches.views
+        # The same in every epoch: drawn once where they are few.
+        few = 4 * math.prod((len(held_out), *next(fixed_views(views, take(held_out.y, slice(1)))).shape[1:])) <= _SMALL
+        self._held_out_views = [torch.cat(list(fixed_views(views, held_out.y)))] if few else partial(fixed_views, views, held_out.y)
 
     def run(self, state: TrainingState, until: int, store: CheckpointStore, name: str, bar: Progress | None, label: str) -> None:
         """Train from where the state (or its checkpoint) stands until that epoch, or until patience ends."""
         store.restore(state, name)
         if self.settings.compile:
-            state.model.encoder.compile()
+            state.model.encoder.compile(dynamic=False)
         module, optimizer = self.fabric.setup(state.model, state.optimizer)
         # Micro-batches and the bank do work between their passes that a recording would not repeat.
         whole = self.settings.micro_batch is None and state.bank is None
@@ -238,7 +242,8 @@ class _Trainer:
     def score(self, model: EmbedAndEmulate, *, widest: int = 10) -> HeldOutScore:
         """Score a model on the held-out pairs, one fixed view each, with up to ``widest`` times the draws where they are too few."""
         similarity, draws = model.similarity, self.settings.normalizer_draws
-        embedded = torch.cat([model.embed_all(y) for y in fixed_views(self.views, self.held_out.y)])
+        seen = self._held_out_views() if callable(self._held_out_views) else self._held_out_views
+        embedded = torch.cat([model.embed_all(y) for y in seen])
         emulated = model.emulate_all(self.held_out.phi)
         with torch.no_grad():
             normalizer = estimate_normalizer(similarity, embedded, model.prior_bank(model.prior, draws))
