@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from eande.cli import _ring_figure
 from eande.core.checks import InputError
 from eande.experiments import baselines
 from eande.experiments.lorenz96 import BASELINES, SIZES, make_data
@@ -82,3 +83,7 @@ def test_silly_baselines_get_a_clear_line(data):
         baselines.train_baseline("magic", data, SIZE, 0, "cpu", progress=False)
     with pytest.raises(InputError, match="overrides: expected one of"):
         baselines.train_baseline("nre-c", data, SIZE, 0, "cpu", progress=False, magic=1)
+
+
+def test_the_ring_of_a_baseline_is_drawn(model, data, tmp_path):
+    assert _ring_figure({"model": model, "data": data}, tmp_path / "ring.png").stat().st_size > 10_000

@@ -1,14 +1,17 @@
 """What the Lorenz 96 study measures: right for a posterior that is known, and different for one that is wrong."""
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
+from eande.core.rejection import BudgetExceeded
 from eande.core.seeds import generator
 from eande.diagnostics.distances import squared_mmd
-from eande.experiments.ring import _evaluate_one, angle_histogram, reference_angles, reference_samples
+from eande.experiments.ring import _evaluate_one, angle_histogram, budget_estimates, calibration, draw, reference_angles, reference_samples
+from eande.simulators.lorenz96 import Lorenz96
 from eande.simulators.lorenz96_encoder import RingGrid, SmallRingEncoder, lorenz96_encoder
 
 
@@ -104,3 +107,58 @@ def test_encoders_see_the_ring_as_a_ring(make):
     with torch.no_grad():
         change = (encoder(y) - encoder(turned)).norm() / encoder(y).norm()
     assert change < 0.3
+
+
+class Needle:
+    """A posterior too narrow for its bank: acceptance–rejection gives up."""
+
+    def __init__(self):
+        self.bank = SimpleNamespace(phi=torch.rand(1_000, 2, generator=generator(0)))
+
+    def sample(self, n, **options):
+        raise BudgetExceeded("too narrow", self.bank.phi[:0], None)
+
+    def bank_scores(self):
+        return torch.where(torch.arange(1_000) < 3, 0.0, -50.0)
+
+
+def test_a_posterior_too_narrow_to_sample_is_resampled_and_said_so():
+    samples, resampled = draw(Needle(), 600, 1)
+    assert resampled
+    assert len(samples.unique(dim=0)) == 3
+    shares = (samples.unsqueeze(1) == Needle().bank.phi[:3]).all(-1).double().mean(0)
+    assert (shares - 1 / 3).abs().max() < 0.08
+
+
+def test_budgets_find_the_forcing_and_a_wrong_one_does_not():
+    simulator = Lorenz96(observations=400)
+    phi = torch.tensor([[6.0, 8.0], [0.0, 5.0]])
+    y = torch.as_tensor(simulator(phi.numpy(), np.random.default_rng(0)))[:, 100:350]
+    for name, found in budget_estimates(y, simulator).items():
+        assert (found - phi.norm(dim=1)).abs().max() < 0.05, name
+    uncoupled = budget_estimates(y, Lorenz96(observations=400, h=0.0))
+    assert (uncoupled["energy"] - phi.norm(dim=1)).abs().max() > 0.2
+
+
+def test_coverage_and_the_prior_are_told_from_weights():
+    """Posteriors with the right width cover as often as they say and give back the prior; too narrow ones do not cover."""
+    prior = Lorenz96().prior
+    phi = prior.sample(400, seed=3)
+    observed = phi.norm(dim=1) + 0.3 * torch.randn(400, generator=generator(4))
+
+    def posteriors(stated):
+        similarity = SimpleNamespace(
+            score=lambda f, g: -(((f - g.T) / stated) ** 2) / 2, paired_score=lambda f, g: -(((f - g)[:, 0] / stated) ** 2) / 2
+        )
+        model = SimpleNamespace(similarity=similarity, device=torch.device("cpu"), emulate=lambda phi: phi.norm(dim=1, keepdim=True))
+        draws = prior.sample(20_000, seed=5)
+        bank = SimpleNamespace(phi=draws, emulated=draws.norm(dim=1, keepdim=True))
+        return [SimpleNamespace(model=model, bank=bank, embedded=one.view(1), log_normalizer=0.0) for one in observed]
+
+    right, narrow = (calibration(posteriors(stated), phi, 0) for stated in (0.3, 0.1))
+    covered = right["regions"]["all"]["coverage"]
+    assert all(abs(covered[level] - int(level) / 100) < 0.09 for level in covered)
+    assert 0.85 < right["regions"]["all"]["radial_z_rms"] < 1.15
+    assert min(right["prior_recovery"]["p_value_of_counts"], right["prior_recovery"]["p_value_of_radii"]) > 1e-3
+    assert narrow["regions"]["all"]["coverage"]["80"] < 0.5
+    assert narrow["regions"]["all"]["radial_z_rms"] > 2

@@ -20,7 +20,7 @@ from eande.core.checks import InputError, check_choice, check_positive
 
 SIMILARITIES = ("cosine", "dot")
 # No calibrated exponent lies outside: for a datum unlike any seen before, a slope leads anywhere.
-EXPONENTS = (1 / 16, 8.0)
+EXPONENTS = (1 / 16, 32.0)
 
 
 class Similarity(nn.Module, ABC):
