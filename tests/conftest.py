@@ -41,14 +41,15 @@ def exact_model(task: VonMisesFisher, temperature: float | None = None) -> Embed
     )
 
 
-def quick_fit(simulations, prior, *, epochs=8, validation=0.1, encoder=None, emulator=None, quiet=True, **settings):
+def quick_fit(simulations, prior, *, epochs=8, validation=0.1, encoder=None, emulator=None, views=None, quiet=True, **settings):
     """A fit of seconds; its warnings about a model that is not worth much are expected unless ``quiet`` is False."""
     chosen = {"temperature": 0.5, "embedding_dimension": 4, "width": 32, "blocks": 1, "normalizer_draws": 1_000, "device": "cpu"} | settings
     with warnings.catch_warnings():
         if quiet:
             warnings.simplefilter("ignore", EandeWarning)
         settings = FitSettings(epochs=epochs, **chosen)
-        return fit(simulations, prior, validation=validation, encoder=encoder, emulator=emulator, progress=False, settings=settings)
+        parts = {"encoder": encoder, "emulator": emulator, "views": views}
+        return fit(simulations, prior, validation=validation, progress=False, settings=settings, **parts)
 
 
 @pytest.fixture(scope="session")

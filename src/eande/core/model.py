@@ -138,7 +138,7 @@ class EmbedAndEmulate(nn.Module):
             enabled: False goes back to running the networks as they are.
             compile: whether to compile them first, which takes a minute and shortens the rest.
         """
-        self._recorders = {}
+        self._banks, self._recorders = [], {}
         if enabled and self.device.type == "cuda":
             for name in ("embed", "emulate"):
                 network = torch.compile(getattr(self, name), dynamic=False) if compile else getattr(self, name)
@@ -243,8 +243,8 @@ class EmbedAndEmulate(nn.Module):
         if isinstance(prior, EmpiricalPrior):
             # Once each: repeating draws adds nothing, and would pass for more of them.
             draws = min(draws, len(prior.draws))
-        networks = [part for model in (self, *self.members) for part in (model.emulator, model.phi_standardizer, model.similarity)]
-        state = tuple((p.data_ptr(), p._version) for network in networks for p in (*network.parameters(), *network.buffers()))
+        # Recorded networks stay as they are, and looking at all their weights takes half a millisecond.
+        state = () if self._recorders else self._emulator_state()
         self._banks = [kept for kept in self._banks if kept.state == state]
         for kept in self._banks:
             if _same_prior(kept.prior, prior) and kept.draws == draws:
@@ -254,6 +254,11 @@ class EmbedAndEmulate(nn.Module):
         bank = PriorBank(phi, self.emulate_all(phi), inside, 1 - inside.double().mean().item())
         self._banks = [*self._banks[1 - _BANKS_KEPT :], _KeptBank(prior, draws, state, bank)]
         return bank
+
+    def _emulator_state(self) -> tuple[tuple[int, int], ...]:
+        """Return where everything that emulated points and scores depend on lies in memory, and how often it was written to."""
+        networks = [part for model in (self, *self.members) for part in (model.emulator, model.phi_standardizer, model.similarity)]
+        return tuple((p.data_ptr(), p._version) for network in networks for p in (*network.parameters(), *network.buffers()))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         """Copy the networks; the prior is shared, for it never changes and may hold what cannot be copied."""

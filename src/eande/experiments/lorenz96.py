@@ -73,7 +73,7 @@ class Size:
     epochs: int = 2_000
     batch_size: int = 500
     samples: int = 2_000
-    draws: int = 1_000_000
+    draws: int = 2_000_000
     finer: int = 5
 
 
@@ -168,7 +168,7 @@ def measure(model: Any, data: Data, size: Size, seed: int) -> dict[str, Any]:
     """Evaluate a model on the test data and its calibration on fresh ones."""
     found = ring.evaluate(model.posteriors(data.test_y, draws=size.draws), data.test_phi, size.samples, seed)
     if len(data.fresh_phi):
-        found["calibration"] = ring.calibration(model.posteriors(data.fresh_y, draws=size.draws // 5), data.fresh_phi, seed)
+        found["calibration"] = ring.calibration(model.posteriors(data.fresh_y, draws=size.draws // 10), data.fresh_phi, seed)
     return found
 
 

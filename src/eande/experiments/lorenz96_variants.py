@@ -23,11 +23,11 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
     | {f"L_sym, τ = {temperature}": {"temperature": temperature} for temperature in (0.02, 0.05, 0.2, 0.5)},
 }
 _SEARCH: dict[str, list[dict[str, Any]]] = {
-    "plain": [{"temperature": temperature} for temperature in (0.01, 0.02, 0.05, 0.1)] + [{"temperature": 0.02, "view_weight": 0.1}],
-    "nre-c": [{"learning_rate": rate, "gamma": gamma} for rate in (1e-4, 1e-3) for gamma in (0.01, 0.1, 1.0)]
-    + [{"learning_rate": 1e-3, "classes": 4}],
-    "npe-c": [{"learning_rate": rate, "network": flow} for rate in (1e-4, 1e-3) for flow in ("nsf", "maf")],
-    "critic": [{"learning_rate": rate} for rate in (1e-4, 1e-3)],
+    "plain": [{"temperature": temperature} for temperature in (0.02, 0.05, 0.1)] + [{"temperature": 0.05, "view_weight": 0.1}],
+    "nre-c": [{"learning_rate": 1e-3, "gamma": gamma} for gamma in (0.01, 0.1, 1.0)]
+    + [{"learning_rate": 1e-4}, {"learning_rate": 1e-3, "classes": 4}, {"learning_rate": 1e-3, "width": 512}],
+    "npe-c": [{"learning_rate": 1e-4}, {"learning_rate": 1e-3}, {"learning_rate": 1e-3, "network": "maf"}],
+    "critic": [{"learning_rate": 1e-4}, {"learning_rate": 1e-3}, {"learning_rate": 1e-3, "width": 512}],
 }
 VARIANTS["search"] = {
     f"{method}: {', '.join(f'{name} {value}' for name, value in changes.items())}": changes | {"method": method}
