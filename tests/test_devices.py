@@ -1,6 +1,7 @@
 """The same on every device there is: fitting, posteriors, samples, files."""
 
 import copy
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -8,7 +9,9 @@ import torch
 
 import eande
 from conftest import quick_fit
-from eande.core.recording import Recorder
+from eande.core.networks import ResidualMLP
+from eande.core.recording import Recorder, for_tensor_cores
+from eande.core.similarity import Cosine
 
 DEVICES = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
 PRIOR = eande.BoxPrior([-1, -1], [1, 1])
@@ -146,3 +149,50 @@ def test_recording_on_a_processor_changes_nothing(model):
     for _ in range(5):
         torch.testing.assert_close(model.posterior([0.2, -0.4]).log_prob(phi), before, atol=1e-4, rtol=1e-4)
     model.record(enabled=False)
+
+
+# --- products on tensor cores
+
+
+def test_split_layers_keep_float32s_precision_with_ten_bits_per_factor():
+    torch.manual_seed(0)
+    network = ResidualMLP(3, 16, width=64, blocks=3, normalization="batch").eval()
+    torch.nn.init.normal_(network.last.weight)
+    x = torch.randn(500, 3)
+
+    def ten_bits(x, weight, bias=None):
+        """What tensor cores do: factors are cut to ten bits, sums are not."""
+        x, weight = ((factor.view(torch.int32) & -(2**13)).view(torch.float32).double() for factor in (x.contiguous(), weight.contiguous()))
+        return (x @ weight.T).float() + (0 if bias is None else bias)
+
+    exact = copy.deepcopy(network).double()(x.double())
+    errors = {}
+    for name, made in {"split": for_tensor_cores(network), "plain": network}.items():
+        with torch.no_grad(), patch("torch.nn.functional.linear", ten_bits):
+            errors[name] = (made(x).double() - exact).abs().max().item()
+    assert errors["split"] < 2e-5
+    assert errors["plain"] > 100 * errors["split"]
+
+
+def test_networks_of_others_stay_as_they_are():
+    other = torch.nn.Linear(2, 3)
+    assert for_tensor_cores(other) is other
+
+
+@needs_cuda
+def test_recorded_emulation_is_as_exact_as_float32():
+    torch.manual_seed(0)
+    emulator = ResidualMLP(2, 16, width=512, blocks=5)
+    for parameter in emulator.parameters():
+        torch.nn.init.normal_(parameter, std=0.05)
+    model = eande.EmbedAndEmulate(torch.nn.Linear(2, 16), emulator, Cosine(0.001), PRIOR, y_shape=(2,), embedding_dimension=16).to("cuda")
+    phi = PRIOR.sample(10_000, seed=0).to("cuda")
+    with torch.no_grad():
+        exact = copy.deepcopy(model).double()
+        exact = exact.similarity.place(exact.emulator(exact.phi_standardizer(phi.double())))
+    plain = (model.emulate_all(phi).double() - exact).abs().max().item()
+    model.record()
+    for _ in range(5):
+        recorded = model.emulate_all(phi)
+    assert torch.get_float32_matmul_precision() == "highest"
+    assert (recorded.double() - exact).abs().max().item() < 3 * plain + 1e-6

@@ -14,6 +14,7 @@ import copy
 import math
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -25,7 +26,7 @@ from eande.core.checks import EandeWarning, InputError, as_float_tensor, check_c
 from eande.core.networks import Standardizer, full_precision
 from eande.core.posterior import Posterior
 from eande.core.prior import DistributionPrior, EmpiricalPrior, Prior, as_prior
-from eande.core.recording import Recorder
+from eande.core.recording import Recorder, for_tensor_cores, tensor_cores
 from eande.core.saving import save
 from eande.core.scores import PriorBank, estimate_normalizer
 from eande.core.seeds import derive_seed
@@ -140,9 +141,11 @@ class EmbedAndEmulate(nn.Module):
         """
         self._banks, self._recorders = [], {}
         if enabled and self.device.type == "cuda":
-            for name in ("embed", "emulate"):
-                network = torch.compile(getattr(self, name), dynamic=False) if compile else getattr(self, name)
-                self._recorders[name] = Recorder(_named(network), enabled=True)
+            emulator = for_tensor_cores(self.emulator)
+            run = {"embed": self.embed, "emulate": lambda phi: self.similarity.place(emulator(self.phi_standardizer(phi)))}
+            for name, network in run.items():
+                precision = tensor_cores if name == "emulate" and emulator is not self.emulator else nullcontext
+                self._recorders[name] = Recorder(_named(torch.compile(network, dynamic=False) if compile else network, precision), enabled=True)
         return self
 
     def _run(self, name: str, part: Tensor) -> Tensor:
@@ -272,8 +275,12 @@ class EmbedAndEmulate(nn.Module):
         save(self, path)
 
 
-def _named(network: Callable[[Tensor], Tensor]) -> Callable[[Tensor], dict[str, Tensor]]:
-    return lambda x: {"output": network(x)}
+def _named(network: Callable[[Tensor], Tensor], precision: Callable[[], AbstractContextManager[None]]) -> Callable[[Tensor], dict[str, Tensor]]:
+    def run(x: Tensor) -> dict[str, Tensor]:
+        with precision():
+            return {"output": network(x)}
+
+    return run
 
 
 def _same_prior(first: Prior, second: Prior) -> bool:

@@ -16,6 +16,7 @@ import copy
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -25,6 +26,7 @@ from torch import Tensor, nn
 from eande.core.checks import as_float_tensor, check_choice
 from eande.core.networks import Standardizer
 from eande.core.posterior import Posterior, Sampler
+from eande.core.recording import Recorder
 from eande.core.rejection import BudgetExceeded, SampleInfo, acceptance_rejection
 from eande.core.scores import ENOUGH_DRAWS, HeldOutScore, Normalizer, PriorBank, estimate_normalizer, held_out_score, refine_normalizer
 from eande.core.seeds import derive_seed, global_seed
@@ -32,7 +34,7 @@ from eande.experiments.lorenz96 import BASELINES, Data, Size, make_encoder, make
 from eande.experiments.through_sbi import PAIRS_AT_ONCE, Head, Loss, make_head, make_loss
 from eande.simulation.views import View, fixed_views
 from eande.simulators.lorenz96 import Lorenz96
-from eande.training.batches import Batches
+from eande.training.batches import Batch, Batches
 from eande.training.fit import learning_rate_factor
 from eande.training.state import TrainingState
 
@@ -50,14 +52,14 @@ class BaselineSettings:
         weight_decay: AdamW's, on matrices only.
         gradient_clip: largest gradient norm; sbi's default.
         ema: decay of the moving average of the weights, which is what is validated and returned.
-        network: of sbi: a flow (``"nsf"``, ``"maf"``, ``"zuko_nsf"``, …) or a classifier (``"resnet"``, ``"mlp"``); empty for nsf or resnet.
+        network: of sbi: a flow (``"zuko_nsf"``, ``"zuko_maf"``, …) or a classifier (``"resnet"``, ``"mlp"``); empty for zuko_nsf or resnet.
         width: hidden features of that network.
         options: further arguments of sbi's ``posterior_nn`` or ``classifier_nn``, such as ``{"num_transforms": 8}``.
         classes: K of NRE-C.
         gamma: γ of NRE-C.
         turn: whether the ring is turned at random.
         validations: how often in all.
-        compile: whether to compile a ResNet encoder on a GPU.
+        compile: whether to compile a ResNet encoder on a GPU, and to record the step.
     """
 
     learning_rate: float = 1e-4
@@ -214,13 +216,16 @@ def train_baseline(
             {"params": [p for p in model.parameters() if (p.ndim > 1) == matrix], "weight_decay": matrix * settings.weight_decay} for matrix in (1, 0)
         ]
         state = TrainingState(cast(Any, model), cast(Any, average), torch.optim.AdamW(groups, lr=settings.learning_rate, fused=True), None)
-        if settings.compile and device == "cuda" and size.encoder != "small":
+        compiled = settings.compile and device == "cuda" and size.encoder != "small"
+        if compiled:
             model.encoder.compile(dynamic=False)
         batches = Batches(data.train, views, batch_size=size.batch_size, steps_per_epoch=None, two_views=False, seed=seed)
         loss, losses, every = make_loss(kind, head, classes=settings.classes, gamma=settings.gamma), [], max(1, epochs // settings.validations)
+        # The flows of nflows look at their values in every step, which a recording cannot.
+        gradient = Recorder(partial(_gradient, model, loss), enabled=compiled and "nflows" not in type(head.network).__name__.lower())
         model.train()
         for epoch in track(range(1, epochs + 1), kind, disable=not progress):
-            losses += [_step(state, model, loss, batch, settings, epochs * batches.steps_per_epoch) for batch in batches.epoch(epoch - 1)]
+            losses += [_step(state, gradient, batch, settings, epochs * batches.steps_per_epoch) for batch in batches.epoch(epoch - 1)]
             if epoch % every == 0 or epoch == epochs:
                 state.epoch = epoch
                 _validate(state, average, data, views, losses)
@@ -232,20 +237,26 @@ def train_baseline(
     return average
 
 
-def _step(state: TrainingState, model: Baseline, loss: Loss, batch: Any, settings: BaselineSettings, steps: int) -> Tensor:
+def _step(state: TrainingState, gradient: Recorder, batch: Batch, settings: BaselineSettings, steps: int) -> Tensor:
     for group in state.optimizer.param_groups:
         group["lr"] = settings.learning_rate * learning_rate_factor(state.step, steps, settings.warmup)
-    device = model.device
-    with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-        embedded = model.encoder(batch.y.to(device, non_blocking=True))
-    value = loss(embedded.float(), model.emulate(batch.phi.to(device, non_blocking=True)))
-    state.optimizer.zero_grad()
-    value.backward()
-    nn.utils.clip_grad_norm_(model.parameters(), settings.gradient_clip)
+    state.optimizer.zero_grad(set_to_none=not gradient.recorded)
+    device = state.model.device
+    value = gradient(batch.y.to(device, non_blocking=True), batch.phi.to(device, non_blocking=True))["loss"]
+    nn.utils.clip_grad_norm_(state.model.parameters(), settings.gradient_clip)
     state.optimizer.step()
     state.step += 1
     state.update_average(settings.ema)
-    return value.detach()
+    return value
+
+
+def _gradient(model: Baseline, loss: Loss, y: Tensor, phi: Tensor) -> dict[str, Tensor]:
+    """Accumulate the gradient of a batch and return its loss."""
+    with torch.autocast(y.device.type, torch.bfloat16, enabled=y.device.type == "cuda"):
+        embedded = model.encoder(y)
+    value = loss(embedded.float(), model.emulate(phi))
+    value.backward()
+    return {"loss": value.detach()}
 
 
 def _validate(state: TrainingState, average: Baseline, data: Data, views: View, losses: Sequence[Tensor]) -> None:

@@ -38,7 +38,11 @@ SETTINGS: dict[str, dict[str, Any]] = {"plain": {"temperature": 0.05}, "anchored
 # The anchored model and an ensemble of such, their exponents calibrated on simulations used for nothing else.
 METHODS = (*SETTINGS, "calibrated", "ensemble")
 # Of the baselines, where they differ from their defaults.
-BASELINE_SETTINGS: dict[str, dict[str, Any]] = {"nre-c": {}, "npe-c": {}, "critic": {}}
+BASELINE_SETTINGS: dict[str, dict[str, Any]] = {
+    "nre-c": {"learning_rate": 1e-3, "classes": 4},
+    "npe-c": {"learning_rate": 1e-3},
+    "critic": {"learning_rate": 1e-3},
+}
 # Posteriors of these forcings are pictured, on so fine a grid.
 PICTURED, PIXELS = (4.0, 10.0, 17.0), 200
 BASELINES = tuple(BASELINE_SETTINGS)
@@ -236,10 +240,10 @@ def run_main(
     """
     name, b = ("lorenz96-printed", 1.0) if printed else ("lorenz96-main", 10.0)
     chosen, path, wanted = SIZES[size], output / f"{name}.json", list(methods)
-    trained = {method: asdict(fit_settings(chosen, method, 0, device)) for method in SETTINGS}
-    settings = asdict(chosen) | {"methods": trained, "baselines": BASELINE_SETTINGS, "members": MEMBERS, "windows": WINDOWS, "b": b}
+    settings = asdict(chosen) | {"members": MEMBERS, "windows": WINDOWS, "b": b}
     head = {"study": name, "size": size, "device": device, "settings": settings}
-    runs = stored_runs(path, head)
+    trained = {method: asdict(fit_settings(chosen, method if method == "plain" else "anchored", 0, device)) for method in METHODS} | BASELINE_SETTINGS
+    runs = stored_runs(path, head, trained)
     last: tuple[Any, Any] = (None, None)
     for seed in seeds:
         missing = [method for method in wanted if not any((run["method"], run["seed"]) == (method, seed) for run in runs)]
@@ -249,7 +253,8 @@ def run_main(
         data = make_data(chosen, seed, device, b=b, progress=progress)
         about = {"seed": seed, "seconds_simulating": time.perf_counter() - began, "physics": physics(data)}
         for method, model, how in fit_all(missing, chosen, data, seed, device, progress=progress):
-            found = {"method": method} | about | how | measure(model, data, chosen, seed) | {"provenance": provenance("numba", "sbi")}
+            found = {"method": method, "settings": trained[method]} | about | how
+            found |= measure(model, data, chosen, seed) | {"provenance": provenance("numba", "sbi")}
             runs.append(found)
             report(found)
             write_json(path, head | {"runs": runs})
@@ -259,15 +264,26 @@ def run_main(
     return [run | {"model": None, "data": None} for run in runs[:-1]] + [runs[-1] | {"model": last[0], "data": last[1]}]
 
 
-def stored_runs(path: Path, head: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the runs a result file holds; refuse one whose runs were made with other settings."""
+def stored_runs(path: Path, head: dict[str, Any], settings: dict[str, dict[str, Any]] | None = None) -> list[dict[str, Any]]:
+    """Return the runs a result file holds; refuse one whose runs were made in another way, or with other settings of a method."""
     check_head(path, head)
-    return list(json.loads(path.read_text())["runs"]) if path.exists() else []
+    runs: list[dict[str, Any]] = json.loads(path.read_text())["runs"] if path.exists() else []
+    for run in runs:
+        if settings is not None and run["settings"] != _stored(settings[run["method"]]):
+            raise InputError(
+                f"{path}: expected {run['method']} with the settings it has now, got others; use another --output, or move the file away"
+            )
+    return runs
 
 
 def check_head(path: Path, head: dict[str, Any]) -> None:
     """Refuse to add to or replace a result file that was made in another way."""
     stored = json.loads(path.read_text()) if path.exists() else head
     for name, value in head.items():
-        if json.loads(json.dumps(stored.get(name))) != json.loads(json.dumps(value)):
+        if _stored(stored.get(name)) != _stored(value):
             raise InputError(f"{path}: expected runs with the same {name} to add to, got others; use another --output, or move the file away")
+
+
+def _stored(value: Any) -> Any:
+    """Return a value as a result file gives it back."""
+    return json.loads(json.dumps(value))

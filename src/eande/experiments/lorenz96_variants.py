@@ -26,7 +26,7 @@ _SEARCH: dict[str, list[dict[str, Any]]] = {
     "plain": [{"temperature": temperature} for temperature in (0.02, 0.05, 0.1)] + [{"temperature": 0.05, "view_weight": 0.1}],
     "nre-c": [{"learning_rate": 1e-3, "gamma": gamma} for gamma in (0.01, 0.1, 1.0)]
     + [{"learning_rate": 1e-4}, {"learning_rate": 1e-3, "classes": 4}, {"learning_rate": 1e-3, "width": 512}],
-    "npe-c": [{"learning_rate": 1e-4}, {"learning_rate": 1e-3}, {"learning_rate": 1e-3, "network": "maf"}],
+    "npe-c": [{"learning_rate": 1e-4}, {"learning_rate": 1e-3}, {"learning_rate": 1e-3, "network": "zuko_maf"}],
     "critic": [{"learning_rate": 1e-4}, {"learning_rate": 1e-3}, {"learning_rate": 1e-3, "width": 512}],
 }
 VARIANTS["search"] = {

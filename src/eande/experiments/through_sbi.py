@@ -1,5 +1,6 @@
 """The package sbi, and all that touches it: its networks as heads on our embeddings, its losses, and what its users do without us."""
 
+import math
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -68,7 +69,7 @@ class Head(nn.Module):
 def make_head(kind: str, network: str, dimension: int, width: int, options: dict[str, Any]) -> Head:
     """Make a flow (for ``"npe-c"``) or a classifier of sbi for embeddings; it gets parameters that the prior has standardised, exactly."""
     prior, nets = Lorenz96().prior, load_sbi().neural_nets
-    make, name = (nets.posterior_nn, network or "nsf") if kind == "npe-c" else (nets.classifier_nn, network or "resnet")
+    make, name = (nets.posterior_nn, network or "zuko_nsf") if kind == "npe-c" else (nets.classifier_nn, network or "resnet")
     build = make(name, z_score_theta="none", z_score_x="none", hidden_features=width, **options)
     log_density = prior.log_prob(prior.low.unsqueeze(0)).item() + prior.location_and_scale()[1].log().sum().item()
     return Head(build(torch.zeros(2, prior.dimension), torch.zeros(2, dimension)), log_density if kind == "npe-c" else None)
@@ -87,17 +88,29 @@ def make_loss(kind: str, head: Head, *, classes: int, gamma: float) -> Loss:
 
         return symmetric
 
-    class Trainer(load_sbi().inference.NRE_C):  # type: ignore[misc]
-        """sbi's, except that the other parameters for each datum are drawn where the data are: sbi takes 15 ms a step for it on the CPU."""
+    def contrastive(embedded: Tensor, phi: Tensor) -> Tensor:
+        options = min(classes, len(phi) - 1)
+        return nre_c(_options(head, embedded, phi, options), _options(head, embedded, phi, options + 1)[:, 1:], gamma)
 
-        def _classifier_logits(self, theta: Tensor, x: Tensor, num_atoms: int) -> Tensor:
-            others = torch.rand(len(theta), len(theta), device=theta.device).fill_diagonal_(-1).topk(num_atoms - 1).indices
-            atoms = torch.cat([theta.unsqueeze(1), theta[others]], dim=1).flatten(0, 1)
-            return self._neural_net(atoms, x.repeat_interleave(num_atoms, 0))
+    return contrastive
 
-    trainer = Trainer(tracker=_Quiet(), show_progress_bars=False)
-    trainer._neural_net = head.network
-    return lambda embedded, phi: trainer._loss(phi, embedded, num_atoms=min(classes + 1, len(phi)), gamma=gamma)
+
+def nre_c(joint: Tensor, marginal: Tensor, gamma: float) -> Tensor:
+    """Return NRE-C's loss of log ratios (m, K): of each datum's own parameters, first, and K − 1 others', and of K others' alone.
+
+    It is sbi's, written so that a GPU can record it: sbi's own looks at the result for every batch.
+    """
+    least = math.log(joint.shape[1])
+    # log (K + γ Σ e^h)
+    own, others = (torch.logaddexp(math.log(gamma) + scores.logsumexp(1), scores.new_full((), least)) for scores in (joint, marginal))
+    return -(gamma * (math.log(gamma) + joint[:, 0] - own) + (least - others)).mean() / (1 + gamma)
+
+
+def _options(head: Head, embedded: Tensor, phi: Tensor, count: int) -> Tensor:
+    """Return the scores (m, count) of each datum with its own parameters, first, and with others of the batch, all different."""
+    chance = torch.rand(len(phi), len(phi), device=phi.device) + 2 * torch.eye(len(phi), device=phi.device)
+    chosen = chance.topk(count).indices
+    return head.paired_score(embedded.repeat_interleave(count, 0), phi[chosen].flatten(0, 1)).view(-1, count)
 
 
 class _Quiet:
