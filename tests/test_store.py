@@ -269,6 +269,7 @@ WRONG = {
     "simulator": (lambda path: eande.simulate(other_noise, BOX, 45, store=path), "a store with simulator .*other_noise.*got one with .*noisy"),
     "prior": (lambda path: eande.simulate(noisy, eande.BoxPrior([-2, -1], [1, 1]), 45, store=path), "a store with prior .*-2.0.*got one with"),
     "seed": (lambda path: simulate(45, path, seed=1), "expected a store with seed 1, got one with 0"),
+    "design": (lambda path: simulate(45, path, design="even"), "expected a store with design even, got one with random"),
     "block size": (lambda path: simulate(45, path, block_size=9), "expected a store with block_size 9, got one with 10"),
     "fewer": (lambda path: simulate(40, path), r"n: expected at least 45, what .* is made for, got 40; Simulations.open\(…\)\[:40\]"),
     "redo": (lambda path: simulate(45, path, redo="all"), "redo: expected one of 'damaged', 'failed', got 'all'"),

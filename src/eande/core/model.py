@@ -14,19 +14,19 @@ import copy
 import math
 import warnings
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from eande.core.calibration import Calibration, calibrate
 from eande.core.checks import EandeWarning, InputError, as_float_tensor, check_count, check_finite, check_shape, show_shape
 from eande.core.networks import Standardizer, full_precision
 from eande.core.posterior import Posterior
 from eande.core.prior import DistributionPrior, EmpiricalPrior, Prior, as_prior
-from eande.core.recording import Recorder, for_tensor_cores, tensor_cores
+from eande.core.recording import Recorder, for_tensor_cores
 from eande.core.saving import save
 from eande.core.scores import PriorBank, estimate_normalizer
 from eande.core.seeds import derive_seed
@@ -37,6 +37,10 @@ _OUTSIDE_AT_MOST = 0.01
 _BANKS_KEPT = 4
 # Data pass through the encoder this many numbers at a time during inference: 16 MB.
 _NUMBERS_AT_ONCE = 2**22
+# A faster emulator must agree with the original on so many draws of the prior.
+_COMPARED = 4_096
+# Recorded emulation rounds the number of parameters up to a multiple of this: a few recordings serve all numbers.
+_ROUNDED = 2_048
 
 
 class _KeptBank(NamedTuple):
@@ -141,11 +145,11 @@ class EmbedAndEmulate(nn.Module):
         """
         self._banks, self._recorders = [], {}
         if enabled and self.device.type == "cuda":
-            emulator = for_tensor_cores(self.emulator)
+            phi = self.prior.sample(_COMPARED, seed=derive_seed(0, "compared")).to(self.device)
+            emulator = for_tensor_cores(self.emulator, self.phi_standardizer(phi))
             run = {"embed": self.embed, "emulate": lambda phi: self.similarity.place(emulator(self.phi_standardizer(phi)))}
             for name, network in run.items():
-                precision = tensor_cores if name == "emulate" and emulator is not self.emulator else nullcontext
-                self._recorders[name] = Recorder(_named(torch.compile(network, dynamic=False) if compile else network, precision), enabled=True)
+                self._recorders[name] = Recorder(_named(torch.compile(network, dynamic=False) if compile else network), enabled=True)
         return self
 
     def _run(self, name: str, part: Tensor) -> Tensor:
@@ -162,8 +166,10 @@ class EmbedAndEmulate(nn.Module):
 
     def emulate_all(self, phi: Tensor) -> Tensor:
         """Emulate many parameters, ``emulator_rows`` at a time, without a gradient."""
+        step = _ROUNDED if self._recorders else 1
         with torch.no_grad():
-            return torch.cat([self._run("emulate", part) for part in phi.split(self.emulator_rows)])
+            padded = ((part, functional.pad(part, (0, 0, 0, -len(part) % step))) for part in phi.split(self.emulator_rows))
+            return torch.cat([self._run("emulate", whole)[: len(part)] for part, whole in padded])
 
     def posterior(self, y: Any, *, prior: Any = None, pooled: bool = False, draws: int = 10_000) -> Posterior:
         """Return the posterior of one observation: the encoder runs once, here.
@@ -275,12 +281,8 @@ class EmbedAndEmulate(nn.Module):
         save(self, path)
 
 
-def _named(network: Callable[[Tensor], Tensor], precision: Callable[[], AbstractContextManager[None]]) -> Callable[[Tensor], dict[str, Tensor]]:
-    def run(x: Tensor) -> dict[str, Tensor]:
-        with precision():
-            return {"output": network(x)}
-
-    return run
+def _named(network: Callable[[Tensor], Tensor]) -> Callable[[Tensor], dict[str, Tensor]]:
+    return lambda x: {"output": network(x)}
 
 
 def _same_prior(first: Prior, second: Prior) -> bool:

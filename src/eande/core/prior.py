@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.distributions import Distribution, Independent
 
 from eande.core.checks import InputError, as_float_tensor, check_finite, check_shape, show_shape
-from eande.core.seeds import generator, global_seed
+from eande.core.seeds import derive_seed, generator, global_seed
 
 
 class Prior(ABC):
@@ -46,6 +46,10 @@ class Prior(ABC):
     @abstractmethod
     def describe(self) -> dict[str, Any]:
         """Return what a file needs to make this prior again, as JSON-ready values."""
+
+    def sample_evenly(self, n: int, *, first: int, seed: int) -> Tensor:
+        """Return parameters ``first`` … ``first + n − 1`` of an endless sequence that fills the prior more evenly than draws do, shape (n, D)."""
+        raise InputError(f"design: expected 'random' for a {type(self).__name__}, got 'even': only a BoxPrior can be filled evenly")
 
     def location_and_scale(self) -> tuple[Tensor, Tensor] | None:
         """Return the mean and standard deviation per parameter if the prior knows them exactly."""
@@ -85,7 +89,15 @@ class BoxPrior(Prior):
 
     def sample(self, n: int, *, seed: int) -> Tensor:
         """Draw ``n`` parameters."""
-        uniform = torch.rand(n, self.dimension, generator=generator(seed, "prior"))
+        return self._stretch(torch.rand(n, self.dimension, generator=generator(seed, "prior")))
+
+    def sample_evenly(self, n: int, *, first: int, seed: int) -> Tensor:
+        """Return a part of a scrambled Sobol sequence: each point alone is uniform, together they leave smaller holes."""
+        sequence = torch.quasirandom.SobolEngine(self.dimension, scramble=True, seed=derive_seed(seed, "even") % 2**31)
+        return self._stretch(sequence.fast_forward(first).draw(n, dtype=torch.float64).float())
+
+    def _stretch(self, uniform: Tensor) -> Tensor:
+        """Map the unit cube to the box."""
         # Rounding may carry the sum past the upper corner by one unit in the last place.
         return torch.minimum(self.low + uniform * (self.high - self.low), self.high)
 

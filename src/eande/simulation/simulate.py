@@ -30,6 +30,7 @@ from eande.simulation.simulations import Simulations
 from eande.simulation.targets import Memory, Stored
 from eande.simulation.workers import Report
 
+DESIGNS = ("random", "even")
 _LARGEST_BLOCK = 1_000_000
 # The share of failures is judged once so many simulations have ended.
 _ENOUGH_TO_JUDGE = 50
@@ -45,6 +46,7 @@ def simulate(
     store: str | Path | None = None,
     executor: Any = None,
     seed: int = 0,
+    design: str = "random",
     block_size: int | None = None,
     timeout: float | None = None,
     failure_limit: float = 0.5,
@@ -66,6 +68,8 @@ def simulate(
         executor: where to run: None here, a number in as many worker processes, or any executor of ``concurrent.futures`` or
             dask client. With a store, workers write to it themselves and must see its folder.
         seed: same seed and block size, same simulations.
+        design: ``"random"`` draws the parameters; ``"even"`` (for a :class:`BoxPrior`) takes a scrambled Sobol sequence of the prior, which
+            leaves smaller holes: worth it for expensive simulators.
         block_size: simulations per call of the simulator, and what a crash can lose; 100 or what the store has. For data of
             megabytes each, or simulations of minutes, take fewer.
         timeout: seconds one call of the simulator may take (one simulation for :func:`each`, else a block, whose simulations
@@ -78,6 +82,7 @@ def simulate(
         raise InputError(f"simulator: expected a function of (phi, rng), got {simulator!r}")
     check_count("n", n, 1)
     check_count("seed", seed, 0)
+    check_choice("design", design, DESIGNS)
     check_at_least("failure_limit", failure_limit, 0)
     if block_size is not None:
         check_count("block_size", block_size, 1)
@@ -91,18 +96,24 @@ def simulate(
     # Everything is checked before a store is made or extended.
     check_executor(executor)
     known, n = as_prior(prior), int(n)
+    if design == "even":
+        known.sample_evenly(1, first=0, seed=seed)
     target: Memory | Stored
     if store is None:
         if redo is not None:
             raise InputError(f"redo: expected None without a store, got {redo!r}")
         target = Memory(n, block_size)
     else:
-        about = {"prior": describe_prior(known), "simulator": describe_simulator(simulator), "seed": int(seed)}
+        about = {"prior": describe_prior(known), "simulator": describe_simulator(simulator), "seed": int(seed), "design": design}
         target = Stored(store, n, about, known.dimension, block_size, redo)
 
     def job(block: int) -> Job:
-        phi = known.sample(target.sizes[block], seed=derive_seed(seed, "phi", block)).numpy()
-        return Job(block, phi, int(seed), ticket=uuid.uuid4().hex)
+        size = target.sizes[block]
+        if design == "even":
+            phi = known.sample_evenly(size, first=sum(target.sizes[:block]), seed=seed)
+        else:
+            phi = known.sample(size, seed=derive_seed(seed, "phi", block))
+        return Job(block, phi.numpy(), int(seed), ticket=uuid.uuid4().hex)
 
     missing = target.missing()
     if missing:
