@@ -108,7 +108,7 @@ def calibrate(
     phi = as_float_tensor("phi", phi, device=model.device)
     ids = torch.arange(len(phi)) if groups is None else torch.as_tensor(groups).cpu()
     y = y if hasattr(y, "shape") else as_float_tensor("y", y)
-    _check_pairs(model, phi, y, ids)
+    check_pairs(model, phi, y, ids)
     # 0 is how a fit says that it found nothing better than the prior: this, and not the model it rejected, is what to improve on.
     fallen = model.similarity.exponent.item() == 0
     with _uncalibrated(model.similarity):
@@ -134,7 +134,8 @@ def calibrate(
     return Calibration(rule.kind, middle, (low, high), before.mean().item(), before.mean().item() + gain, error)
 
 
-def _check_pairs(model: "EmbedAndEmulate", phi: Tensor, y: Any, ids: Tensor) -> None:
+def check_pairs(model: "EmbedAndEmulate", phi: Tensor, y: Any, ids: Tensor) -> None:
+    """Refuse held-out pairs that do not fit the model, or too few of them."""
     check_shape("phi", phi, ("n", model.prior.dimension))
     if tuple(y.shape[1:]) != model.y_shape:
         raise InputError(f"y: expected shape {show_shape(('n', *model.y_shape))}, got {show_shape(y.shape)}")
@@ -147,7 +148,18 @@ def _check_pairs(model: "EmbedAndEmulate", phi: Tensor, y: Any, ids: Tensor) -> 
         raise InputError(f"phi: expected every row inside the prior's support, got {outside} outside")
     distinct = len(ids.unique())
     if distinct < _FEWEST:
-        raise InputError(f"held_out: expected at least {_FEWEST} different parameters to calibrate by, got {distinct}")
+        raise InputError(f"held_out: expected at least {_FEWEST} different parameters, got {distinct}")
+
+
+@torch.no_grad()
+def embed_rows(model: "EmbedAndEmulate", y: Any) -> Tensor:
+    """Embed data (m, *y_shape) that may lie on disk, some rows at a time."""
+    parts, rows = [], model.encoder_rows
+    for start in range(0, len(y), rows):
+        part = as_float_tensor("y", y[start : start + rows])
+        check_finite(f"y[{start}:{start + len(part)}]", part)
+        parts.append(model.embed(part))
+    return torch.cat(parts)
 
 
 @contextmanager
@@ -164,13 +176,8 @@ def _uncalibrated(similarity: Similarity) -> Iterator[None]:
 @torch.no_grad()
 def _tabulate(model: "EmbedAndEmulate", phi: Tensor, y: Any, draws: int) -> tuple[Tensor, Tensor, Tensor]:
     """Return ℓ_i and u_i at the tabulated exponents, each (m, T), and the embeddings (m, n), all in float64 on the CPU."""
-    similarity, bank, rows = model.similarity, model.prior_bank(model.prior, draws), model.encoder_rows
-    parts = []
-    for start in range(0, len(phi), rows):
-        part = as_float_tensor("y", y[start : start + rows])
-        check_finite(f"y[{start}:{start + len(part)}]", part)
-        parts.append(model.embed(part))
-    embedded, emulated = torch.cat(parts), model.emulate_all(phi)
+    similarity, bank = model.similarity, model.prior_bank(model.prior, draws)
+    embedded, emulated = embed_rows(model, y), model.emulate_all(phi)
     powers, curves, levels = _LOG_EXPONENTS.exp().to(model.device), [], []
     for f, g in zip(embedded.split(1), emulated.split(1), strict=True):
         own = similarity.paired_score(f, g).double()

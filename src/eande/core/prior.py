@@ -159,6 +159,9 @@ class DistributionPrior(Prior):
 
     def contains(self, phi: Tensor) -> Tensor:
         """Return whether each φ lies in the Distribution's support."""
+        if not phi.numel():
+            # torch cannot say it of no rows at all.
+            return torch.ones(len(phi), dtype=torch.bool, device=phi.device)
         try:
             support = self.distribution.support
         except NotImplementedError:

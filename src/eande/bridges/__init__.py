@@ -1,0 +1,1 @@
+"""To and from neighbouring libraries, one file each."""

@@ -1,0 +1,60 @@
+"""ArviZ: posterior samples and diagnostics in the container analysts already read."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from eande.core.checks import InputError, check_count
+from eande.core.posterior import Posterior
+from eande.diagnostics.diagnose import Diagnosis
+
+try:
+    from arviz_base import from_dict
+except ImportError as error:
+    raise ImportError(f"this bridge needs arviz-base ({error}): pip install 'embed-and-emulate[arviz]'") from None
+
+
+def to_arviz(posterior: Posterior | Sequence[Posterior], *, samples: int = 4_000, prior_samples: int = 4_000, seed: int = 0, **options: Any) -> Any:
+    """Draw samples and return them as a DataTree with the groups ``posterior`` (each parameter by its name), ``sample_stats`` and ``prior``.
+
+    Samples of acceptance–rejection are independent: they come as one chain. Several posteriors give one more dimension, ``observation``.
+
+    Args:
+        posterior: of one observation, or those of several.
+        samples: of each.
+        prior_samples: of the prior, for plots of one against the other.
+        seed: of all draws.
+        options: of the sampler.
+    """
+    check_count("samples", samples, 1)
+    check_count("prior_samples", prior_samples, 1)
+    several = not isinstance(posterior, Posterior)
+    chosen = list(posterior) if not isinstance(posterior, Posterior) else [posterior]
+    if not chosen:
+        raise InputError("posterior: expected at least one, got none")
+    drawn = [one.sample(samples, seed=seed, **options) for one in chosen]
+    ratios = np.stack([one.log_ratio(phi).cpu().numpy() for one, (phi, _) in zip(chosen, drawn, strict=True)], axis=-1)[None]
+    values = np.stack([phi.cpu().numpy() for phi, _ in drawn], axis=1)[None]  # chain, draw, observation, parameter
+    names, known = chosen[0].prior.names, chosen[0].prior
+    prior = known.sample(prior_samples, seed=seed).numpy()[None]
+    if not several:
+        values, ratios = values[:, :, 0], ratios[..., 0]
+    tree = from_dict(
+        {"posterior": {name: values[..., d] for d, name in enumerate(names)}, "sample_stats": {"log_ratio": ratios}},
+        dims={name: ["observation"] for name in (*names, "log_ratio")} if several else None,
+    )
+    # Apart: the same names have no observations here.
+    tree["prior"] = from_dict({"prior": {name: prior[..., d] for d, name in enumerate(names)}})["prior"]
+    return tree
+
+
+def diagnosis_to_arviz(diagnosis: Diagnosis) -> Any:
+    """Return the ranks of a diagnosis as a DataTree: ``coverage``, ``tarp`` and the rank of each parameter, one entry per held-out datum.
+
+    ArviZ's plots of probability integral transforms take them as they are.
+    """
+    weighed = diagnosis.weighed
+    ranks = {name: weighed.ranks[:, d].numpy()[None] for d, name in enumerate(diagnosis.names)}
+    stats = {"log_ratio": weighed.log_ratio.numpy()[None], "effective_draws": weighed.effective_draws.numpy()[None]}
+    return from_dict({"posterior": ranks | {"coverage": weighed.level.numpy()[None], "tarp": weighed.tarp.numpy()[None]}, "sample_stats": stats})

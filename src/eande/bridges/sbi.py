@@ -1,0 +1,225 @@
+"""sbi: a fitted model as a potential for its samplers and diagnostics, and a trainer for its scripts.
+
+An sbi script changes one line::
+
+    trainer = NRE_C(prior)          becomes          trainer = EE(prior)
+    trainer.append_simulations(theta, x).train()
+    posterior = trainer.build_posterior()
+    posterior.sample((1_000,), x=x_observed)
+
+sbi runs a network on a copy of the datum for every parameter; here the datum is embedded when it is set, once. In this file alone parameters
+are called theta and data x, as sbi does.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from eande.core.checks import InputError, as_float_tensor, check_choice
+from eande.core.model import EmbedAndEmulate
+from eande.core.posterior import Posterior
+from eande.core.prior import BoxPrior, DistributionPrior, Prior, as_prior
+from eande.simulation.simulations import Simulations
+from eande.training.fit import fit
+from eande.training.settings import FitSettings
+
+try:
+    from sbi.inference.posteriors import ImportanceSamplingPosterior, MCMCPosterior, RejectionPosterior, VIPosterior
+    from sbi.inference.posteriors.base_posterior import NeuralPosterior
+    from sbi.inference.potentials.base_potential import BasePotential
+    from sbi.utils import BoxUniform, mcmc_transform
+except ImportError as error:
+    raise ImportError(f"this bridge needs sbi ({error}): pip install 'embed-and-emulate[sbi]'") from None
+
+SAMPLERS = ("exact", "rejection", "importance", "mcmc", "vi")
+
+
+class Potential(BasePotential):  # type: ignore[misc]
+    """log r(θ, x) + log p(θ), for sbi's posteriors: ``MCMCPosterior(Potential(model), prior)`` and the like.
+
+    The encoder runs when ``x`` is set, once for each different one; data set together count as independent observations of one θ, as in sbi.
+
+    Args:
+        model: fitted.
+        x_o: the observation, if it is known already.
+    """
+
+    def __init__(self, model: EmbedAndEmulate, x_o: Tensor | None = None) -> None:
+        self.model = model
+        self._posteriors: list[Posterior] = []
+        self._which = torch.zeros(0, dtype=torch.long)
+        self._x_o: Any = None
+        self._x_is_iid: bool | None = None
+        super().__init__(as_distribution(model.prior, model.device), x_o, model.device)
+
+    def set_x(self, x_o: Tensor | None, x_is_iid: bool | None = True) -> None:
+        """Embed what is new; a second call with the same data does nothing."""
+        if x_o is not None:
+            x_o = as_float_tensor("x", x_o, device=self.device)
+            if x_o.ndim == len(self.model.y_shape):
+                x_o = x_o.unsqueeze(0)
+        if self._posteriors and x_o is not None and x_is_iid == self._x_is_iid and torch.equal(x_o, self._x_o):
+            return
+        self._x_o, self._x_is_iid = x_o, x_is_iid
+        if x_o is None:
+            self._posteriors = []
+        elif x_is_iid:
+            one = len(x_o) == 1
+            self._posteriors = [self.model.posterior(x_o[0] if one else x_o, pooled=not one)]
+        else:
+            # sbi repeats every observation for each chain.
+            different, self._which = torch.unique_consecutive(x_o.flatten(1), dim=0, return_inverse=True)
+            self._posteriors = self.model.posteriors(different.view(-1, *self.model.y_shape))
+
+    def to(self, device: str | torch.device) -> "Potential":
+        """Move the model, the prior and the observation."""
+        self.model.to(device)
+        observed, together = self.return_x_o(), self._x_is_iid
+        super().to(device)
+        self._posteriors = []
+        self.set_x(observed, together)
+        return self
+
+    def __call__(self, theta: Tensor, track_gradients: bool = True) -> Tensor:
+        """Return the normalised log posterior of parameters (n, D); with separate observations, row i belongs to the i-th."""
+        theta = as_float_tensor("theta", theta, device=self.device)
+        observed = self.x_o
+        with torch.set_grad_enabled(track_gradients):
+            if self._x_is_iid:
+                ratio = self._posteriors[0].log_ratio(theta)
+            else:
+                if len(theta) != len(observed):
+                    raise InputError(f"theta: expected one row per observation, {len(observed)}, got {len(theta)}")
+                embedded = torch.stack([posterior.embedded for posterior in self._posteriors])[self._which]
+                normalizers = torch.tensor([posterior.log_normalizer for posterior in self._posteriors], device=self.device)[self._which]
+                inside = self.model.prior.contains(theta)
+                ratio = self.model.similarity.paired_score(embedded, self.model.emulate(theta)) - normalizers
+                ratio = ratio.masked_fill(~inside, -torch.inf)
+            return ratio + self.prior.log_prob(theta)
+
+
+class ExactPosterior(NeuralPosterior):  # type: ignore[misc]
+    """Our own sampler under sbi's names: acceptance–rejection with a bound that corrects itself, and normalised densities.
+
+    Args:
+        potential: of a fitted model.
+    """
+
+    def __init__(self, potential: Potential) -> None:
+        super().__init__(potential, device=potential.device)
+        self._purpose = "It samples by acceptance-rejection; the encoder runs once per observation."
+
+    def sample(self, sample_shape: Sequence[int] = (), x: Tensor | None = None, show_progress_bars: bool = True, **options: Any) -> Tensor:
+        """Draw samples, shape (*sample_shape, D); ``options`` are those of our sampler, such as ``max_evaluations``."""
+        self.potential_fn.set_x(self._x_else_default_x(x))
+        return self._draw(self.potential_fn._posteriors[0], sample_shape, **options)
+
+    def sample_batched(self, sample_shape: Sequence[int], x: Tensor, show_progress_bars: bool = True, **options: Any) -> Tensor:
+        """Draw samples for each of many observations, shape (*sample_shape, observations, D)."""
+        drawn = [self._draw(posterior, sample_shape, **options) for posterior in self.potential_fn.model.posteriors(x)]
+        return torch.stack(drawn, dim=-2)
+
+    def log_prob(self, theta: Tensor, x: Tensor | None = None, track_gradients: bool = False, **_: Any) -> Tensor:
+        """Return the normalised log density, shape (n,)."""
+        found: Tensor = self.potential(theta, x, track_gradients=track_gradients)
+        return found
+
+    @staticmethod
+    def _draw(posterior: Posterior, sample_shape: Sequence[int], **options: Any) -> Tensor:
+        count = torch.Size(sample_shape).numel()
+        # sbi takes its randomness from torch's global state, and so do samples drawn under its names.
+        seed = int(torch.randint(2**31, ()))
+        return posterior.sample(count, **{"seed": seed} | options)[0].view(*sample_shape, -1)
+
+
+class EE:
+    """Embed & Emulate as a trainer of sbi.
+
+    Args:
+        prior: a torch Distribution such as ``BoxUniform``, or one of our priors; None takes the parameters of the simulations as its draws.
+        settings: how to train; see :class:`FitSettings`.
+        encoder: maps data to embeddings, sbi's embedding net; chosen by the shape of the data by default.
+        device: where to train.
+        show_progress_bars: whether to show a progress bar.
+    """
+
+    def __init__(
+        self, prior: Any = None, *, settings: FitSettings | None = None, encoder: Any = None, device: str = "cpu", show_progress_bars: bool = True
+    ) -> None:
+        self.prior = None if prior is None else as_prior(prior)
+        self.settings, self.encoder, self.device, self.progress = settings, encoder, device, show_progress_bars
+        self._theta: list[Tensor] = []
+        self._x: list[Tensor] = []
+        self.model: EmbedAndEmulate | None = None
+
+    def append_simulations(self, theta: Any, x: Any, **options: Any) -> "EE":
+        """Add simulations: parameters (n, D) and data (n, …). All must come from the prior: there are no rounds."""
+        if options.get("proposal") is not None:
+            raise InputError("proposal: expected None, got one: every simulation must come from the prior, for there are no rounds")
+        self._theta.append(as_float_tensor("theta", theta).cpu())
+        self._x.append(as_float_tensor("x", x).cpu())
+        return self
+
+    def train(
+        self,
+        *,
+        training_batch_size: int | None = None,
+        learning_rate: float | None = None,
+        validation_fraction: float = 0.1,
+        max_num_epochs: int | None = None,
+    ) -> EmbedAndEmulate:
+        """Fit and return the model; arguments under sbi's names, where given, replace those of the settings."""
+        if not self._theta:
+            raise InputError("train: expected simulations, got none; call append_simulations(theta, x) first")
+        changes: dict[str, Any] = {"batch_size": training_batch_size, "learning_rate": learning_rate, "epochs": max_num_epochs, "device": self.device}
+        base = FitSettings() if self.settings is None else self.settings
+        settings = replace(base, **{name: value for name, value in changes.items() if value is not None})
+        simulations = Simulations.from_arrays(torch.cat(self._theta), torch.cat(self._x))
+        self.model = fit(simulations, self.prior, encoder=self.encoder, validation=validation_fraction, settings=settings, progress=self.progress)
+        return self.model
+
+    def build_posterior(self, model: EmbedAndEmulate | None = None, *, sample_with: str = "exact", **options: Any) -> NeuralPosterior:
+        """Return a posterior of sbi.
+
+        Args:
+            model: the one trained last by default.
+            sample_with: ``"exact"`` for our own sampler, or sbi's ``"rejection"``, ``"importance"``, ``"mcmc"``, ``"vi"``.
+            options: for that posterior, such as ``method="slice_np_vectorized"``.
+        """
+        check_choice("sample_with", sample_with, SAMPLERS)
+        model = model or self.model
+        if model is None:
+            raise InputError("build_posterior: expected a trained model, got none; call train() first")
+        return as_posterior(model, sample_with=sample_with, **options)
+
+
+def as_posterior(model: EmbedAndEmulate, *, sample_with: str = "exact", **options: Any) -> NeuralPosterior:
+    """Return a fitted model as a posterior of sbi; see :meth:`EE.build_posterior`."""
+    check_choice("sample_with", sample_with, SAMPLERS)
+    potential = Potential(model)
+    if sample_with == "exact":
+        return ExactPosterior(potential, **options)
+    prior = potential.prior
+    if sample_with == "rejection":
+        return RejectionPosterior(potential, proposal=prior, **options)
+    if sample_with == "importance":
+        return ImportanceSamplingPosterior(potential, proposal=prior, **options)
+    transform = mcmc_transform(prior, device=str(potential.device))
+    if sample_with == "mcmc":
+        return MCMCPosterior(potential, proposal=prior, theta_transform=transform, **options)
+    return VIPosterior(potential, prior=prior, theta_transform=transform, **options)
+
+
+def as_distribution(prior: Prior, device: torch.device) -> Any:
+    """Return one of our priors as the torch Distribution sbi wants."""
+    if isinstance(prior, BoxPrior):
+        return BoxUniform(prior.low.to(device), prior.high.to(device), device=str(device))
+    if isinstance(prior, DistributionPrior):
+        return prior.distribution
+    raise InputError(f"prior: expected a box or a torch Distribution for sbi, got a {type(prior).__name__}")
+
+
+__all__ = ["EE", "ExactPosterior", "Potential", "as_distribution", "as_posterior"]

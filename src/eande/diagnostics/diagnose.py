@@ -1,0 +1,232 @@
+"""diagnose: is a model calibrated, what did it learn, how much do the data say about each parameter?
+
+Every held-out datum is embedded once and all share one bank of emulated prior draws; everything below follows from the draws' weights.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from eande.core.calibration import check_pairs, embed_rows
+from eande.core.checks import InputError, check_count
+from eande.core.model import EmbedAndEmulate
+from eande.core.scores import ENOUGH_DRAWS, Normalizer, coefficient_of_variation, estimate_normalizer
+from eande.core.seeds import derive_seed, generator
+from eande.diagnostics.importance import pareto_k
+from eande.diagnostics.ranks import Uniformity, Weighed, uniformity, weigh
+from eande.simulation.simulations import Simulations
+from eande.simulation.sources import take
+
+LEVELS = (50, 80, 95)
+# Weights worked on at once: 32 MB in float64, of which a dozen are alive.
+_WEIGHTS_AT_ONCE = 4_000_000
+_BOOTSTRAPS = 1_000
+_PARETO_DATA = 100
+# The information within so many nats of what so many draws can show is a ceiling, not a measurement.
+_NEAR = 1.0
+# Pareto k above which importance weights carry no estimate.
+_UNRELIABLE = 0.7
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One check in words.
+
+    Args:
+        name: of the check.
+        passed: False raises an alarm; None only informs.
+        text: what was found.
+    """
+
+    name: str
+    passed: bool | None
+    text: str
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What held-out simulations say about a model; ``print(diagnosis)`` says it in words.
+
+    Args:
+        names: of the parameters.
+        data: held-out data used, one per group.
+        draws: prior draws used.
+        weighed: everything per datum.
+        sbc: whether the ranks of each parameter are uniform.
+        coverage: the same for the levels of highest-density regions.
+        covered: share of data whose region of that level, in per cent, holds the true parameters.
+        tarp: the same for the ranks of distances.
+        log_ratio: mean log r of the true parameters in nats: 0 for the prior. It is also the InfoNCE lower bound of the information between
+            parameters and data, at most ``ceiling``.
+        log_ratio_error: its standard error, by bootstrap.
+        ceiling: log (draws + 1).
+        divergence: mean KL divergence of each marginal posterior from its prior, in nats.
+        shrinkage: 1 − (posterior variance / prior variance) per parameter, mean over data: 0 says nothing was learned of it.
+        z_mean: mean over data of (posterior mean − truth) / posterior standard deviation, per parameter.
+        z_rms: its root mean square: above 1 for posteriors too narrow, below for too wide ones.
+        log_normalizer: log C of every datum.
+        norm: ‖f(y)‖ of every datum.
+        cv_normalizer: coefficient of variation of C.
+        cv_noise: what of it the finite number of draws explains.
+        pareto_k: of the weights of up to 100 data, above 0.7 where prior draws do not carry the posterior; None without ArviZ.
+        verdicts: all of this in words.
+    """
+
+    names: tuple[str, ...]
+    data: int
+    draws: int
+    weighed: Weighed
+    sbc: tuple[Uniformity, ...]
+    coverage: Uniformity
+    covered: dict[int, float]
+    tarp: Uniformity
+    log_ratio: float
+    log_ratio_error: float
+    ceiling: float
+    divergence: tuple[float, ...]
+    shrinkage: tuple[float, ...]
+    z_mean: tuple[float, ...]
+    z_rms: tuple[float, ...]
+    log_normalizer: Tensor
+    norm: Tensor
+    cv_normalizer: float
+    cv_noise: float
+    pareto_k: np.ndarray | None
+    verdicts: tuple[Verdict, ...] = ()
+
+    @property
+    def passed(self) -> bool:
+        """Whether no check raised an alarm."""
+        return all(verdict.passed is not False for verdict in self.verdicts)
+
+    def __str__(self) -> str:
+        """Return the verdicts, one per line."""
+        marks = {True: "ok   ", False: "ALARM", None: "     "}
+        return "\n".join(f"{marks[verdict.passed]}  {verdict.name:<16}{verdict.text}" for verdict in self.verdicts)
+
+
+def diagnose(model: EmbedAndEmulate, held_out: Simulations, *, draws: int = 50_000, alarm: float = 0.01, seed: int = 0) -> Diagnosis:
+    """Check a model by simulations it has not seen.
+
+    Of several data of one φ (a group) the first is used: the others would not be independent of it.
+
+    What it cannot see: errors that average out over the prior (a posterior too wide here and too narrow there; look at subsets), and anything
+    about data unlike the simulations.
+
+    Args:
+        model: fitted, perhaps calibrated.
+        held_out: simulations of the same prior, used neither in training nor in calibration.
+        draws: of the prior. Checks are exact for any number, and sharper for more.
+        alarm: how often each check may raise an alarm about a model that is right.
+        seed: of the tie-breaks and TARP's references.
+
+    Example:
+        >>> from eande.simulators.von_mises_fisher import VonMisesFisher  # doctest: +SKIP
+        >>> print(diagnose(model, held_out))  # doctest: +SKIP
+        ok     log ratio       1.04 ± 0.03 nats, at least so much do the data say about the parameters
+    """
+    check_count("draws", draws, 100)
+    if not 0 < alarm < 1:
+        raise InputError(f"alarm: expected a probability between 0 and 1, got {alarm}")
+    phi, embedded = _embed(model, held_out)
+    weighed, normalizer, k = _weigh_all(model, phi, embedded, draws, seed)
+    spread, ratios = (weighed.mean - phi.cpu()) / weighed.deviation.clamp(min=1e-12), weighed.log_ratio.numpy()
+    bank = model.prior_bank(model.prior, draws)
+    resampled = np.random.default_rng(seed).choice(ratios, size=(_BOOTSTRAPS, len(ratios)))
+    found = Diagnosis(
+        names=model.prior.names,
+        data=len(phi),
+        draws=len(bank.phi),
+        weighed=weighed,
+        sbc=tuple(uniformity(ranks) for ranks in weighed.ranks.T),
+        coverage=uniformity(weighed.level),
+        covered={level: (weighed.level < level / 100).double().mean().item() for level in LEVELS},
+        tarp=uniformity(weighed.tarp),
+        log_ratio=float(ratios.mean()),
+        log_ratio_error=float(resampled.mean(1).std()),
+        ceiling=float(np.log(len(bank.phi) + 1)),
+        divergence=tuple(weighed.divergence.mean(0).tolist()),
+        shrinkage=tuple((1 - (weighed.deviation / bank.phi.double().std(0).cpu()).square().mean(0)).tolist()),
+        z_mean=tuple(spread.mean(0).tolist()),
+        z_rms=tuple(spread.square().mean(0).sqrt().tolist()),
+        log_normalizer=normalizer.log_value.cpu(),
+        norm=embedded.norm(dim=-1).flatten().cpu(),
+        cv_normalizer=coefficient_of_variation(normalizer.log_value),
+        cv_noise=normalizer.error.square().mean().sqrt().item(),
+        pareto_k=k,
+    )
+    return replace(found, verdicts=tuple(_verdicts(found, alarm)))
+
+
+def _embed(model: EmbedAndEmulate, held_out: Simulations) -> tuple[Tensor, Tensor]:
+    """Return the parameters and embeddings of the first datum of every group."""
+    if not isinstance(held_out, Simulations):
+        raise InputError(f"held_out: expected Simulations (from arrays: Simulations.from_arrays(phi, y)), got {type(held_out).__name__}")
+    check_pairs(model, held_out.phi, held_out.y, held_out.groups)
+    first = np.sort(np.unique(held_out.groups.numpy(), return_index=True)[1])
+    return held_out.phi[first].to(model.device), embed_rows(model, take(held_out.y, torch.as_tensor(first)))
+
+
+@torch.no_grad()
+def _weigh_all(model: EmbedAndEmulate, phi: Tensor, embedded: Tensor, draws: int, seed: int) -> tuple[Weighed, Normalizer, np.ndarray | None]:
+    """Weigh the bank's draws for all data, some at a time; also return the normalisers and the first data's Pareto k."""
+    bank, similarity = model.prior_bank(model.prior, draws), model.similarity
+    own = similarity.paired_score(embedded, model.emulate_all(phi))
+    references = model.prior.sample(len(phi), seed=derive_seed(seed, "references")).to(phi)
+    chance = torch.rand(len(phi), generator=generator(seed, "ties"), dtype=torch.float64).to(phi.device)
+    parts: list[Weighed] = []
+    k: np.ndarray | None = np.zeros(0)
+    for rows in torch.arange(len(phi)).split(max(1, _WEIGHTS_AT_ONCE // len(bank.phi))):
+        scores = similarity.score(embedded[rows], bank.emulated)
+        parts.append(weigh(scores, own[rows], bank.phi, phi[rows], references[rows], chance[rows]))
+        if rows[0] < _PARETO_DATA:
+            more = pareto_k(scores[: _PARETO_DATA - int(rows[0])])
+            k = None if k is None or more is None else np.concatenate([k, more])
+    columns = {field.name: torch.cat([getattr(part, field.name) for part in parts]).cpu() for field in fields(Weighed)}
+    return Weighed(**columns), estimate_normalizer(similarity, embedded, bank), k
+
+
+def _verdicts(found: Diagnosis, alarm: float) -> Iterator[Verdict]:
+    learned = found.log_ratio > 2 * found.log_ratio_error
+    amount = f"{found.log_ratio:.2f} ± {found.log_ratio_error:.2f} nats"
+    saying = "at least so much do the data say about the parameters" if learned else "no better than the prior"
+    yield Verdict("log ratio", learned, f"{amount}: {saying}")
+    if found.log_ratio > found.ceiling - _NEAR:
+        yield Verdict("information", None, f"near {found.ceiling:.1f} nats, all that {found.draws} draws can show: raise draws")
+    for name, ranks in zip(found.names, found.sbc, strict=True):
+        yield _calibrated(f"ranks of {name}", ranks, alarm / len(found.names), _shape_of_ranks(ranks))
+    covered = " / ".join(f"{100 * share:.0f}" for share in found.covered.values())
+    levels = " / ".join(str(level) for level in found.covered)
+    side = "too narrow: over-confident" if found.coverage.mean > 0.5 else "too wide: under-confident"
+    yield _calibrated("coverage", found.coverage, alarm, side, f"regions of {levels} % cover {covered} %")
+    yield _calibrated("TARP", found.tarp, alarm, _shape_of_ranks(found.tarp))
+    told = ", ".join(f"{name} {nats:.2f}" for name, nats in zip(found.names, found.divergence, strict=True))
+    yield Verdict("each parameter", None, f"marginal posterior from prior, nats: {told}")
+    shrinkage = ", ".join(f"{name} {100 * share:.0f} %" for name, share in zip(found.names, found.shrinkage, strict=True))
+    yield Verdict("shrinkage", None, f"of the prior's variance, explained: {shrinkage}")
+    yield Verdict("normaliser", None, f"C varies by {100 * found.cv_normalizer:.0f} % over data, {100 * found.cv_noise:.0f} % of which may be noise")
+    few = (found.weighed.effective_draws < ENOUGH_DRAWS).double().mean().item()
+    if few > 0:
+        yield Verdict(
+            "draws", None, f"fewer than {ENOUGH_DRAWS} draws carry {100 * few:.0f} % of the posteriors, checks are blunt there: raise draws"
+        )
+    if found.pareto_k is not None:
+        unreliable = int((found.pareto_k > _UNRELIABLE).sum())
+        yield Verdict("importance", None, f"Pareto k above {_UNRELIABLE} for {unreliable} of {len(found.pareto_k)} posteriors")
+
+
+def _calibrated(name: str, ranks: Uniformity, alarm: float, fault: str, text: str = "") -> Verdict:
+    passed = ranks.p_value >= alarm
+    parts = [text, f"p = {ranks.p_value:.2g}", "" if passed else fault]
+    return Verdict(name, passed, ", ".join(part for part in parts if part))
+
+
+def _shape_of_ranks(ranks: Uniformity) -> str:
+    """Say what ranks that are not uniform look like."""
+    shift, spread = abs(ranks.mean - 0.5), ranks.spread - 1
+    if shift > abs(spread) / 2:
+        return f"posteriors lie too {'low' if ranks.mean > 0.5 else 'high'}"
+    return "posteriors are too narrow" if spread > 0 else "posteriors are too wide"

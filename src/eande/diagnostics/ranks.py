@@ -1,0 +1,169 @@
+r"""Ranks: one idea behind every check of calibration.
+
+Mix the true parameters φ_0 of a datum y among draws φ_1 … φ_N of the prior. Who sees only y can tell them apart by the ratio alone: the true
+ones are φ_i with probability w_i = r(φ_i, y) / Σ_j r(φ_j, y). So for any statistic T that does not know which is which,
+
+    u = Σ_{j: T_j < T_0} w_j + U Σ_{j: T_j = T_0} w_j,      U uniform on (0, 1),
+
+is uniform on (0, 1) if r is the true ratio, for every N: too few draws make a check blunt, never wrong. Scores need no normaliser.
+
+    T = φ_d                     simulation-based calibration, one rank per parameter
+    T = −log r                  coverage of highest-density regions: the region of level c covers φ_0 if u < c
+    T = ‖φ − reference‖         TARP, with a reference drawn from the prior for every datum
+
+What none of them can see: a posterior that ignores the data. The prior's own ranks are uniform, so the held-out log ratio stands beside them.
+
+References:
+    Talts et al., *Validating Bayesian inference algorithms with simulation-based calibration*, 2018;
+    Hermans et al., *A trust crisis in simulation-based inference?*, 2022 (expected coverage);
+    Lemos et al., *Sampling-based accuracy testing of posterior estimators*, 2023 (TARP);
+    Säilynoja, Bürkner and Vehtari, *Graphical test for discrete uniformity*, 2022 (the band).
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import torch
+from scipy import stats
+from torch import Tensor
+
+# Where the distribution of ranks is compared with the uniform one, and by how many simulated sets of ranks the comparison is calibrated.
+_PLACES, _SETS = 99, 4_000
+
+
+@dataclass(frozen=True)
+class Weighed:
+    """What the weights of prior draws say about data of known parameters, one row per datum.
+
+    Args:
+        log_ratio: log r of the true parameters in nats, never flattered by too few draws: at most log (N + 1).
+        ranks: of each true parameter, (m, D).
+        level: the smallest highest-density region that holds the true parameters, (m,).
+        tarp: rank of their distance to a reference, (m,).
+        mean: of the posterior, (m, D).
+        deviation: its standard deviation, (m, D).
+        effective_draws: how many draws carry the posterior, (m,).
+        divergence: of each marginal posterior from its prior, in nats, (m, D); at least, for it is seen through 100 bins.
+    """
+
+    log_ratio: Tensor
+    ranks: Tensor
+    level: Tensor
+    tarp: Tensor
+    mean: Tensor
+    deviation: Tensor
+    effective_draws: Tensor
+    divergence: Tensor
+
+
+def weigh(scores: Tensor, own: Tensor, draws: Tensor, phi: Tensor, references: Tensor, chance: Tensor) -> Weighed:
+    """Weigh prior draws for some data.
+
+    Args:
+        scores: log r up to a constant per datum, of every datum and draw (m, N).
+        own: of every datum and its true parameters (m,).
+        draws: of the prior (N, D).
+        phi: true parameters (m, D).
+        references: for TARP (m, D).
+        chance: uniform numbers (m,).
+    """
+    count = scores.shape[1]
+    log_weights = torch.cat([own.unsqueeze(1), scores], dim=1).double().log_softmax(1)
+    mine, weights = log_weights[:, 0].exp(), log_weights[:, 1:].exp()
+    share = chance.double() * mine
+
+    def rank(statistic: Tensor, truth: Tensor) -> Tensor:
+        truth = truth.unsqueeze(1)
+        tied = weights.masked_fill(statistic != truth, 0).sum(1)
+        return weights.masked_fill(statistic >= truth, 0).sum(1) + chance * tied + share
+
+    def distance(points: Tensor) -> Tensor:
+        return torch.cdist(references.unsqueeze(1) / scale, points / scale)[:, 0]
+
+    scale = draws.std(0)
+    posterior = weights / weights.sum(1, keepdim=True)
+    mean = posterior @ draws.double()
+    deviation = (posterior @ draws.double().square() - mean.square()).clamp(min=0).sqrt()
+    return Weighed(
+        log_ratio=log_weights[:, 0] + np.log(count + 1),
+        ranks=torch.stack([rank(draws[:, d].unsqueeze(0), phi[:, d]) for d in range(phi.shape[1])], dim=1),
+        level=rank(-scores, -own),
+        tarp=rank(distance(draws.unsqueeze(0)), distance(phi.unsqueeze(1))[:, 0]),
+        mean=mean,
+        deviation=deviation,
+        effective_draws=1 / posterior.square().sum(1),
+        divergence=_divergence(posterior, draws),
+    )
+
+
+def _divergence(posterior: Tensor, draws: Tensor, bins: int = 100) -> Tensor:
+    """Return KL(marginal posterior ‖ marginal prior) per datum and parameter, over bins that hold as many prior draws each."""
+    count, found = len(draws), []
+    bins = min(bins, count)
+    for values in draws.T:
+        bin_of = torch.empty(count, dtype=torch.long, device=draws.device)
+        bin_of[values.argsort()] = torch.arange(count, device=draws.device) * bins // count
+        prior = torch.bincount(bin_of, minlength=bins).double() / count
+        mass = torch.zeros(len(posterior), bins, dtype=posterior.dtype, device=posterior.device).index_add_(1, bin_of, posterior)
+        found.append(torch.xlogy(mass, mass / prior).sum(1))
+    return torch.stack(found, dim=1)
+
+
+@dataclass(frozen=True)
+class Uniformity:
+    """Whether ranks look uniform.
+
+    Args:
+        p_value: how often uniform ranks would look less so.
+        places: numbers t in (0, 1).
+        below: share of ranks up to t.
+        band: between which shares, (places, 2), uniform ranks stay at all places at once 95 times in 100.
+        mean: of the ranks; ½ if uniform.
+        spread: their standard deviation over that of uniform ones: above 1 ranks gather at the ends, below in the middle.
+    """
+
+    p_value: float
+    places: np.ndarray
+    below: np.ndarray
+    band: np.ndarray
+    mean: float
+    spread: float
+
+
+def uniformity(ranks: Tensor | np.ndarray) -> Uniformity:
+    """Test ranks (m,) against the uniform law, and give the band their distribution should stay in.
+
+    At every place the number of ranks below it is binomial; the statistic is the smallest of their two-sided p-values, compared with that of
+    simulated uniform ranks.
+
+    Example:
+        >>> found = uniformity(np.linspace(0.005, 0.995, 100))
+        >>> found.p_value > 0.9, bool((found.below >= found.band[:, 0]).all())
+        (True, True)
+    """
+    values = np.asarray(ranks, dtype=np.float64).clip(0, 1)
+    places, table, null = _null(len(values))
+    counts = np.searchsorted(np.sort(values), places, side="right")
+    smallest = table[np.arange(len(places)), counts].min()
+    pointwise = np.quantile(null, 0.05)
+    band = np.stack([stats.binom.ppf(edge, len(values), places) for edge in (pointwise / 2, 1 - pointwise / 2)], axis=1) / len(values)
+    return Uniformity(
+        p_value=float((1 + (null <= smallest).sum()) / (1 + len(null))),
+        places=places,
+        below=counts / len(values),
+        band=band,
+        mean=float(values.mean()),
+        spread=float(np.sqrt(12 * np.mean((values - 0.5) ** 2))),
+    )
+
+
+@lru_cache(maxsize=32)
+def _null(count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the places, the two-sided p-value of every number of ranks below each, and the smallest of them for simulated uniform ranks."""
+    places = np.arange(1, _PLACES + 1) / (_PLACES + 1)
+    numbers = np.arange(count + 1)
+    law = stats.binom(count, places[:, None])
+    table = np.minimum(1, 2 * np.minimum(law.cdf(numbers), law.sf(numbers - 1)))
+    sets = np.random.default_rng(0).multinomial(count, np.full(_PLACES + 1, 1 / (_PLACES + 1)), size=_SETS)[:, :-1].cumsum(1)
+    return places, table, table[np.arange(_PLACES), sets].min(1)
