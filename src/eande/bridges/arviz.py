@@ -7,6 +7,7 @@ import numpy as np
 
 from eande.core.checks import InputError, check_count
 from eande.core.posterior import Posterior
+from eande.core.seeds import derive_seed
 from eande.diagnostics.diagnose import Diagnosis
 
 try:
@@ -33,7 +34,8 @@ def to_arviz(posterior: Posterior | Sequence[Posterior], *, samples: int = 4_000
     chosen = list(posterior) if not isinstance(posterior, Posterior) else [posterior]
     if not chosen:
         raise InputError("posterior: expected at least one, got none")
-    drawn = [one.sample(samples, seed=seed, **options) for one in chosen]
+    # Seeds of their own: samples of one seed come from the same candidates.
+    drawn = [one.sample(samples, seed=derive_seed(seed, i) if several else seed, **options) for i, one in enumerate(chosen)]
     ratios = np.stack([one.log_ratio(phi).cpu().numpy() for one, (phi, _) in zip(chosen, drawn, strict=True)], axis=-1)[None]
     values = np.stack([phi.cpu().numpy() for phi, _ in drawn], axis=1)[None]  # chain, draw, observation, parameter
     names, known = chosen[0].prior.names, chosen[0].prior

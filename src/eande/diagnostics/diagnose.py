@@ -24,6 +24,7 @@ LEVELS = (50, 80, 95)
 # Weights worked on at once: 32 MB in float64, of which a dozen are alive.
 _WEIGHTS_AT_ONCE = 4_000_000
 _BOOTSTRAPS = 1_000
+_DRAWS_PER_DATUM = 20
 _PARETO_DATA = 100
 # The information within so many nats of what so many draws can show is a ceiling, not a measurement.
 _NEAR = 1.0
@@ -119,7 +120,7 @@ def diagnose(model: EmbedAndEmulate, held_out: Simulations, *, draws: int = 50_0
     Args:
         model: fitted, perhaps calibrated.
         held_out: simulations of the same prior, used neither in training nor in calibration.
-        draws: of the prior. Checks are exact for any number, and sharper for more.
+        draws: of the prior, at least; twenty for every datum if that is more.
         alarm: how often each check may raise an alarm about a model that is right.
         seed: of the tie-breaks and TARP's references.
 
@@ -132,6 +133,7 @@ def diagnose(model: EmbedAndEmulate, held_out: Simulations, *, draws: int = 50_0
     if not 0 < alarm < 1:
         raise InputError(f"alarm: expected a probability between 0 and 1, got {alarm}")
     phi, embedded = _embed(model, held_out)
+    draws = max(draws, _DRAWS_PER_DATUM * len(phi))
     weighed, normalizer, k = _weigh_all(model, phi, embedded, draws, seed)
     spread, ratios = (weighed.mean - phi.cpu()) / weighed.deviation.clamp(min=1e-12), weighed.log_ratio.numpy()
     bank = model.prior_bank(model.prior, draws)

@@ -12,6 +12,7 @@ Everything is per standard deviation of the prior: an eigenvalue λ of I shrinks
 about 1/√(1 + λ) of the prior's; well under 1, the data say nothing there.
 """
 
+import warnings
 from dataclasses import dataclass
 
 import torch
@@ -152,6 +153,8 @@ def _scores_and_slopes(model: EmbedAndEmulate, embedded: Tensor, phi: Tensor) ->
         # A point's scores depend on that point alone: one sweep differentiates all of them.
         direction = torch.zeros_like(phi)
         direction[:, d] = 1
-        values, slope = torch.func.jvp(score, (phi,), (direction,))[:2]
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*torch.jit.script", category=DeprecationWarning)  # torch's own affair
+            values, slope = torch.func.jvp(score, (phi,), (direction,))[:2]
         slopes.append(slope.double())
     return values.double(), torch.stack(slopes)

@@ -5,7 +5,8 @@ ones are φ_i with probability w_i = r(φ_i, y) / Σ_j r(φ_j, y). So for any st
 
     u = Σ_{j: T_j < T_0} w_j + U Σ_{j: T_j = T_0} w_j,      U uniform on (0, 1),
 
-is uniform on (0, 1) if r is the true ratio, for every N: too few draws make a check blunt, never wrong. Scores need no normaliser.
+is uniform on (0, 1) if r is the true ratio, for every N: few draws make a check blunt, not wrong. Scores need no normaliser. Data that share
+their draws share the draws' unevenness, too, so these must outnumber the data by far.
 
     T = φ_d                     simulation-based calibration, one rank per parameter
     T = −log r                  coverage of highest-density regions: the region of level c covers φ_0 if u < c

@@ -1,0 +1,242 @@
+"""Diagnostics: silent about what is right, loud about what is wrong, and exact for any number of draws."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+import eande
+from conftest import Function, exact_model
+from eande.core.similarity import Dot
+from eande.diagnostics.diagnose import diagnose
+from eande.diagnostics.identifiability import identifiability
+from eande.diagnostics.importance import pareto_k
+from eande.diagnostics.ranks import uniformity, weigh
+from eande.simulators.von_mises_fisher import VonMisesFisher
+
+SIGMA = 0.1
+
+
+def fold(phi):
+    return torch.stack([phi[..., 0].abs(), phi[..., 1]], dim=-1)
+
+
+def weighed(fault, data, draws, seed):
+    """Weights of a toy with two modes, y = (|φ₁|, φ₂) + noise, under its exact ratio or one that is wrong in a known way."""
+    random = torch.Generator().manual_seed(seed)
+    drawn, phi, references = (torch.rand(n, 2, generator=random) * 2 - 1 for n in (draws, data, data))
+    y = fold(phi) + SIGMA * torch.randn(data, 2, generator=random)
+    width = {"too wide": 1.3, "too narrow": 0.7}.get(fault, 1.0) * SIGMA
+    shift = SIGMA / 2 if fault == "shifted" else 0.0
+
+    def score(points):
+        value = -((fold(points) - y.unsqueeze(1) - shift) / width).square().sum(-1) / 2
+        if fault == "one mode lost":
+            value = value.masked_fill(points[..., 0] < 0, -50.0)
+        return torch.zeros_like(value) if fault == "the prior" else value
+
+    chance = torch.rand(data, generator=random, dtype=torch.float64)
+    return weigh(score(drawn.unsqueeze(0)), score(phi.unsqueeze(1))[:, 0], drawn, phi, references, chance)
+
+
+def alarms(found, level=0.01):
+    """Which checks raise an alarm, as diagnose decides it."""
+    error = found.log_ratio.std() / len(found.log_ratio) ** 0.5
+    return {
+        "ranks": min(uniformity(ranks).p_value for ranks in found.ranks.T) < level / found.ranks.shape[1],
+        "coverage": uniformity(found.level).p_value < level,
+        "tarp": uniformity(found.tarp).p_value < level,
+        "log ratio": bool(found.log_ratio.mean() <= 2 * error),
+    }
+
+
+@pytest.mark.parametrize("draws", [2, 5, 300])
+def test_ranks_of_the_exact_ratio_are_uniform_for_any_number_of_draws(draws):
+    # Draws of their own for every datum.
+    found = [weighed("exact", 1, draws, seed=seed) for seed in range(1_500)]
+    for ranks in zip(*(torch.cat([*one.ranks[0:1].T, one.level, one.tarp]).tolist() for one in found), strict=True):
+        assert stats.kstest(ranks, "uniform").pvalue > 1e-3
+
+
+# Which check must see which fault; 300 data, 1,000 draws.
+MUST_SEE = {
+    "too wide": ["ranks", "coverage"],
+    "too narrow": ["ranks", "coverage", "tarp"],
+    "shifted": ["ranks"],
+    "one mode lost": ["ranks", "coverage", "tarp", "log ratio"],
+    "the prior": ["log ratio"],
+}
+
+
+@pytest.mark.parametrize("fault", MUST_SEE)
+def test_every_fault_raises_the_alarms_it_must(fault):
+    repeats = 8
+    found = [alarms(weighed(fault, 300, 1_000, seed=seed)) for seed in range(repeats)]
+    for check in MUST_SEE[fault]:
+        assert sum(one[check] for one in found) > repeats / 2
+
+
+def test_the_exact_posterior_raises_no_more_alarms_than_promised():
+    found = [alarms(weighed("exact", 200, 300, seed=seed), level=0.05) for seed in range(60)]
+    for check in ("ranks", "coverage", "tarp"):
+        # 60 chances of 5 %: more than 9 would happen once in a thousand times.
+        assert sum(one[check] for one in found) <= 9
+    assert not any(one["log ratio"] for one in found)
+
+
+def test_uniformity_keeps_its_level_and_its_band():
+    rng = np.random.default_rng(0)
+    found = [uniformity(rng.uniform(size=80)) for _ in range(600)]
+    assert 0.02 < np.mean([one.p_value < 0.05 for one in found]) < 0.08
+    inside = [((one.below >= one.band[:, 0]) & (one.below <= one.band[:, 1])).all() for one in found]
+    assert 0.92 < np.mean(inside) < 0.98
+    assert uniformity(rng.beta(1.4, 1.4, size=500)).p_value < 0.01
+
+
+def test_marginal_divergence_and_moments_are_the_exact_ones():
+    """A Gaussian posterior of standard deviation 0.1 in a box of width 2."""
+    drawn = torch.rand(200_000, 1, generator=torch.Generator().manual_seed(0)) * 2 - 1
+    scores = -(drawn.T / 0.1).square() / 2
+    found = weigh(scores, torch.zeros(1), drawn, torch.zeros(1, 1), torch.zeros(1, 1), torch.ones(1, dtype=torch.float64) / 2)
+    exact = math.log(2 / (0.1 * math.sqrt(2 * math.pi * math.e)))
+    assert found.divergence.item() == pytest.approx(exact, abs=0.03)
+    assert found.deviation.item() == pytest.approx(0.1, rel=0.02)
+    assert found.mean.item() == pytest.approx(0, abs=0.003)
+    assert found.log_ratio.item() == pytest.approx(math.log(2 / (0.1 * math.sqrt(2 * math.pi))), abs=0.02)
+
+
+# --- diagnose
+
+
+@pytest.fixture(scope="module")
+def held_out():
+    task = VonMisesFisher(8, seed=0)
+    return eande.simulate(task, task.prior, 400, seed=5, progress=False)
+
+
+def test_the_exact_model_passes(held_out):
+    found = diagnose(exact_model(VonMisesFisher(8, seed=0)), held_out, draws=20_000)
+    assert found.passed
+    assert "ALARM" not in str(found)
+    assert found.data == 400
+    assert found.draws == 20_000
+    assert diagnose(exact_model(VonMisesFisher(8, seed=0)), held_out, draws=100).draws == 8_000
+    assert found.cv_normalizer == pytest.approx(0, abs=0.03)
+    assert found.log_ratio > 1
+    assert found.pareto_k.max() < 0.7
+
+
+@pytest.mark.parametrize(("factor", "word"), [(1.8, "too wide: under-confident"), (0.5, "too narrow: over-confident")])
+def test_a_wrong_temperature_is_seen_and_named(held_out, factor, word):
+    found = diagnose(exact_model(VonMisesFisher(8, seed=0), temperature=factor / 8), held_out, draws=5_000)
+    assert not found.passed
+    assert word in str(found)
+
+
+def test_a_model_that_learned_nothing_is_told(held_out):
+    model = exact_model(VonMisesFisher(8, seed=0))
+    model.similarity.set_exponent(0.0)
+    found = diagnose(model, held_out, draws=2_000)
+    assert "no better than the prior" in str(found)
+    assert [verdict.name for verdict in found.verdicts if verdict.passed is False] == ["log ratio"]
+
+
+def test_too_few_draws_are_told_as_a_ceiling():
+    task = VonMisesFisher(100_000, seed=0)
+    found = diagnose(exact_model(task), eande.simulate(task, task.prior, 20, seed=1, progress=False), draws=400)
+    assert found.ceiling == pytest.approx(math.log(401))
+    assert "all that 400 draws can show" in str(found)
+
+
+def test_one_datum_of_each_group_is_used(held_out):
+    twice = eande.Simulations.from_arrays(held_out.phi.repeat(2, 1), held_out.y.repeat(2, 1), groups=torch.arange(400).repeat(2))
+    assert diagnose(exact_model(VonMisesFisher(8, seed=0)), twice, draws=500).data == 400
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"draws": 10}, "draws: expected a whole number of at least 100, got 10"),
+        ({"alarm": 0}, "alarm: expected a probability between 0 and 1, got 0"),
+        ({"held_out": "x"}, "held_out: expected Simulations"),
+        ({"few": True}, "held_out: expected at least 20 different parameters, got 5"),
+    ],
+)
+def test_wrong_arguments_are_told(held_out, options, message):
+    data = options.pop("held_out", held_out[:5] if options.pop("few", False) else held_out)
+    with pytest.raises(eande.InputError, match=message):
+        diagnose(exact_model(VonMisesFisher(8, seed=0)), data, **options)
+
+
+def test_pareto_k_tells_heavy_tails():
+    random = np.random.default_rng(0)
+    light, heavy = random.uniform(size=5_000), np.log(random.pareto(0.8, size=5_000))
+    k = pareto_k(torch.tensor(np.stack([light, heavy])))
+    assert k[0] < 0.5
+    assert k[1] > 0.7
+
+
+# --- identifiability
+
+
+def test_fisher_information_of_a_linear_gaussian_model_is_the_exact_one():
+    """log p(y|φ) = y·Aφ/σ² − ‖Aφ‖²/2σ² + …: an inner product, so E&E can be exact."""
+    matrix, sigma, n = torch.tensor([[1.0, 0.5], [0.2, 0.8], [0.3, -0.4]]), 0.5, 4
+    prior = eande.BoxPrior([-1, -1], [1, 1])
+
+    def emulator(phi):
+        mean = phi @ matrix.T
+        return torch.cat([mean, mean.square().sum(1, keepdim=True)], dim=1)
+
+    encoder = Function(lambda y: torch.cat([y, -0.5 * torch.ones(len(y), 1)], dim=1) / sigma**2 * math.sqrt(n))
+    model = eande.EmbedAndEmulate(encoder, Function(emulator), Dot(n), prior, y_shape=(3,), embedding_dimension=n)
+    bank = eande.simulate(lambda phi, rng: phi @ matrix.numpy().T + sigma * rng.standard_normal((len(phi), 3)), prior, 6_000, seed=0, progress=False)
+    found = identifiability(model, bank, phi=prior.sample(20, seed=1) / 2)
+    exact = (matrix.T @ matrix / sigma**2).double() * found.scale.unsqueeze(1) * found.scale
+    assert ((found.fisher - exact).flatten(1).norm(dim=1) / exact.norm()).max() < 0.1
+    # The divergence of two Gaussians: ‖A(φ − φ')‖²/2σ².
+    apart = (found.phi.unsqueeze(1) - found.phi) @ matrix.T
+    assert torch.allclose(found.divergence, apart.double().square().sum(-1) / (2 * sigma**2), atol=0.1, rtol=0.1)
+
+
+def test_a_redundant_parameter_is_known_as_such():
+    task = VonMisesFisher(2, seed=0, redundant=True)
+    found = identifiability(exact_model(task), eande.simulate(task, task.prior, 2_000, seed=0, progress=False), points=100)
+    redundant = found.names.index("phi_R")
+    assert found.parameter_information[redundant] < 1e-6
+    assert found.fisher[:, redundant].abs().max() < 1e-6
+    others = [i for i in range(3) if i != redundant]
+    assert found.parameter_information[others].min() > 0.1
+    assert "+1.00·phi_R" in str(found)
+
+
+def test_on_a_ring_the_sloppy_direction_is_the_tangent_and_far_parameters_are_equivalent():
+    """Data that know only the radius: y = ‖φ‖ + noise, as on Lorenz 96."""
+    sigma, prior = 0.1, eande.BoxPrior([-1, -1], [1, 1])
+    encoder = Function(lambda y: torch.cat([y, -0.5 * torch.ones_like(y)], dim=1) / sigma**2 * math.sqrt(2))
+    emulator = Function(lambda phi: torch.stack([phi.norm(dim=1), phi.square().sum(1)], dim=1))
+    model = eande.EmbedAndEmulate(encoder, emulator, Dot(2), prior, y_shape=(1,), embedding_dimension=2)
+    bank = eande.simulate(
+        lambda phi, rng: np.linalg.norm(phi, axis=1, keepdims=True) + sigma * rng.standard_normal((len(phi), 1)), prior, 3_000, seed=0, progress=False
+    )
+    phi = prior.sample(300, seed=1)
+    phi = phi[(phi.norm(dim=1) > 0.3) & (phi.norm(dim=1) < 0.9)]
+    found = identifiability(model, bank, phi=phi)
+    radial = torch.nn.functional.normalize(phi, dim=1).double()
+    assert ((found.directions[:, :, 0] * radial).sum(1).abs() > 0.99).all()
+    assert (found.eigenvalues[:, 1] < 1e-3 * found.eigenvalues[:, 0]).all()
+    pairs = found.equivalent()
+    assert len(pairs) > 100
+    radii = phi.norm(dim=1)
+    assert max(abs(radii[i] - radii[j]).item() for i, j in pairs) < 0.25
+    assert (phi[pairs[0][0]] - phi[pairs[0][1]]).norm() > 1
+
+
+def test_identifiability_tells_wrong_arguments(held_out):
+    model = exact_model(VonMisesFisher(8, seed=0))
+    with pytest.raises(eande.InputError, match="simulations: expected Simulations"):
+        identifiability(model, held_out.y)
+    with pytest.raises(eande.InputError, match=r"phi: expected shape \(k, 2\), got \(3, 5\)"):
+        identifiability(model, held_out, phi=torch.zeros(3, 5))
