@@ -1,0 +1,205 @@
+"""Bridges, against the real packages: sbi's samplers and diagnostics on our potential, its scripts with one line changed, ArviZ's container."""
+
+import math
+
+import arviz_stats
+import numpy as np
+import pytest
+import torch
+from sbi.diagnostics import run_sbc, run_tarp
+from sbi.inference import MCMCPosterior
+from sbi.utils import BoxUniform
+
+import eande
+from conftest import Function
+from eande.bridges.arviz import diagnosis_to_arviz, to_arviz
+from eande.bridges.sbi import EE, ExactPosterior, Potential, as_distribution, as_posterior
+from eande.core.similarity import Dot
+from eande.diagnostics.diagnose import diagnose
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # of sbi and what it uses
+
+SIGMA = 0.2
+OBSERVED = torch.tensor([0.3, -0.4])
+
+
+class Counting(torch.nn.Module):
+    """An encoder that counts the data it sees."""
+
+    def __init__(self):
+        super().__init__()
+        self.rows = 0
+
+    def forward(self, y):
+        self.rows += len(y)
+        return torch.cat([y, -0.5 * torch.ones(len(y), 1)], dim=1) / SIGMA**2 * math.sqrt(3)
+
+
+@pytest.fixture
+def model():
+    """The exact ratio of y = φ + noise in a box."""
+    prior = eande.BoxPrior([-1, -1], [1, 1], names=["a", "b"])
+    emulator = Function(lambda phi: torch.cat([phi, phi.square().sum(1, keepdim=True)], dim=1))
+    made = eande.EmbedAndEmulate(Counting(), emulator, Dot(3), prior, y_shape=(2,), embedding_dimension=3)
+    made.encoder.rows = 0
+    return made
+
+
+def simulator(phi, rng):
+    return phi + SIGMA * rng.standard_normal(phi.shape)
+
+
+# --- sbi
+
+
+def test_sbis_mcmc_runs_the_encoder_once(model):
+    torch.manual_seed(0)
+    potential = Potential(model)
+    posterior = MCMCPosterior(potential, proposal=potential.prior, num_chains=20, warmup_steps=20, thin=2)
+    samples = posterior.sample((1_000,), x=OBSERVED, show_progress_bars=False)
+    assert model.encoder.rows == 1
+    assert torch.allclose(samples.mean(0), OBSERVED, atol=0.05)
+    assert torch.allclose(samples.std(0), torch.full((2,), SIGMA), atol=0.04)
+
+
+@pytest.mark.parametrize(
+    ("sampler", "options"),
+    [("exact", {}), ("rejection", {}), ("importance", {"method": "sir"}), ("mcmc", {"num_chains": 20, "warmup_steps": 20, "thin": 1})],
+)
+def test_every_sampler_gives_the_posterior(model, sampler, options):
+    torch.manual_seed(0)
+    posterior = as_posterior(model, sample_with=sampler, **options)
+    samples = posterior.sample((800,), x=OBSERVED, show_progress_bars=False)
+    assert samples.shape == (800, 2)
+    assert model.encoder.rows == 1
+    assert torch.allclose(samples.mean(0), OBSERVED, atol=0.06)
+    assert torch.allclose(samples.std(0), torch.full((2,), SIGMA), atol=0.05)
+
+
+def test_variational_posteriors_train_on_the_potential(model):
+    torch.manual_seed(0)
+    posterior = as_posterior(model, sample_with="vi").set_default_x(OBSERVED)
+    posterior.train(max_num_iters=200, check_for_convergence=False, quality_control=False, show_progress_bar=False)
+    assert torch.allclose(posterior.sample((500,), show_progress_bars=False).mean(0), OBSERVED, atol=0.15)
+    assert model.encoder.rows == 1
+
+
+def test_the_density_is_normalised_and_differentiable(model):
+    posterior = as_posterior(model).set_default_x(OBSERVED)
+    side = (torch.arange(200) + 0.5) / 100 - 1
+    assert posterior.log_prob(torch.cartesian_prod(side, side)).exp().mean().item() * 4 == pytest.approx(1, abs=0.05)
+    theta = torch.zeros(3, 2, requires_grad=True)
+    posterior.log_prob(theta, track_gradients=True).sum().backward()
+    assert torch.allclose(theta.grad, (OBSERVED / SIGMA**2).expand(3, 2), rtol=1e-3)
+    assert posterior.log_prob(torch.tensor([[2.0, 0.0]])).item() == -math.inf
+
+
+def test_observations_set_together_are_pooled(model):
+    together = torch.tensor([[0.3, -0.4], [0.1, -0.2], [0.2, 0.0]])
+    potential = Potential(model)
+    with pytest.warns(eande.EandeWarning, match="pooling 3"):
+        potential.set_x(together)
+    exact = model.posterior(together, pooled=True)
+    theta = torch.rand(50, 2) * 2 - 1
+    assert torch.allclose(potential(theta), exact.log_prob(theta), atol=1e-4)
+    rows = model.encoder.rows
+    potential.set_x(together)
+    assert model.encoder.rows == rows
+
+
+def test_batched_chains_embed_each_observation_once(model):
+    observed = torch.rand(4, 2) - 0.5
+    posterior = as_posterior(model, sample_with="mcmc", num_chains=5, warmup_steps=10, thin=1)
+    samples = posterior.sample_batched((20,), observed, show_progress_bars=False)
+    assert samples.shape == (20, 4, 2)
+    # sbi looks for the chains' starts one observation at a time, then samples all of them: twice, and not once per chain and step.
+    assert model.encoder.rows <= 2 * len(observed)
+    assert (samples.mean(0) - observed).abs().max() < 0.3
+
+
+def test_separate_observations_need_as_many_rows(model):
+    potential = Potential(model)
+    potential.set_x(torch.zeros(3, 2), x_is_iid=False)
+    with pytest.raises(eande.InputError, match="theta: expected one row per observation, 3, got 2"):
+        potential(torch.zeros(2, 2))
+
+
+def test_sbis_own_diagnostics_pass_the_exact_posterior(model):
+    torch.manual_seed(1)
+    prior = BoxUniform(-torch.ones(2), torch.ones(2))
+    theta = prior.sample((60,))
+    x = theta + SIGMA * torch.randn(60, 2)
+    posterior = as_posterior(model)
+    ranks, _ = run_sbc(theta, x, posterior, num_posterior_samples=50, show_progress_bar=False)
+    assert (ranks.float().mean(0) / 50 - 0.5).abs().max() < 0.12
+    coverage, levels = run_tarp(theta, x, posterior, num_posterior_samples=50, show_progress_bar=False)
+    assert (coverage - levels).abs().max() < 0.25
+
+
+def test_a_script_of_sbi_changes_one_line():
+    torch.manual_seed(0)
+    prior = BoxUniform(-torch.ones(2), torch.ones(2))
+    theta = prior.sample((2_000,))
+    x = theta + SIGMA * torch.randn(2_000, 2)
+    settings = eande.FitSettings(embedding_dimension=16, width=32, blocks=1, seed=0)
+    trainer = EE(prior, settings=settings, show_progress_bars=False)  # the line
+    trainer.append_simulations(theta[:1_000], x[:1_000]).append_simulations(theta[1_000:], x[1_000:])
+    model = trainer.train(max_num_epochs=20, training_batch_size=200, learning_rate=2e-3)
+    assert len(model.history) > 0
+    posterior = trainer.build_posterior()
+    assert isinstance(posterior, ExactPosterior)
+    samples = posterior.sample((500,), x=OBSERVED)
+    assert (samples.mean(0) - OBSERVED).abs().max() < 0.2
+    assert posterior.log_prob(samples, x=OBSERVED).shape == (500,)
+    assert "acceptance-rejection" in str(posterior)
+    first = posterior.sample((3,), x=OBSERVED)
+    assert not torch.equal(first, posterior.sample((3,), x=OBSERVED))
+
+
+def test_wrong_use_of_the_trainer_is_told():
+    trainer = EE(BoxUniform(-torch.ones(2), torch.ones(2)))
+    with pytest.raises(eande.InputError, match=r"train: expected simulations, got none; call append_simulations"):
+        trainer.train()
+    with pytest.raises(eande.InputError, match=r"build_posterior: expected a trained model, got none"):
+        trainer.build_posterior()
+    with pytest.raises(eande.InputError, match=r"sample_with: expected one of .* got 'nuts'"):
+        trainer.build_posterior(sample_with="nuts")
+    with pytest.raises(eande.InputError, match="proposal: expected None"):
+        trainer.append_simulations(torch.zeros(3, 2), torch.zeros(3, 2), proposal=object())
+    with pytest.raises(eande.InputError, match="prior: expected a box or a torch Distribution for sbi, got a EmpiricalPrior"):
+        as_distribution(eande.EmpiricalPrior(torch.zeros(5, 2)), torch.device("cpu"))
+
+
+def test_torch_distributions_accept_no_rows():
+    """BoxUniform's support cannot be asked about zero rows."""
+    prior = eande.DistributionPrior(BoxUniform(-torch.ones(2), torch.ones(2)))
+    assert prior.contains(torch.zeros(0, 2)).shape == (0,)
+
+
+# --- ArviZ
+
+
+def test_samples_come_as_arvizs_container(model):
+    tree = to_arviz(model.posterior(OBSERVED), samples=500, seed=1)
+    assert set(tree.children) == {"posterior", "sample_stats", "prior"}
+    assert tree["posterior"]["a"].shape == (1, 500)
+    summary = arviz_stats.summary(tree)
+    assert summary.loc["a", "mean"] == pytest.approx(0.3, abs=0.05)
+    assert tree["sample_stats"]["log_ratio"].shape == (1, 500)
+
+
+def test_several_posteriors_have_a_dimension_of_their_own(model):
+    tree = to_arviz(model.posteriors(torch.tensor([[0.3, -0.4], [-0.5, 0.1]])), samples=300)
+    assert tree["posterior"]["b"].dims == ("chain", "draw", "observation")
+    assert np.allclose(tree["posterior"]["a"].mean(("chain", "draw")), [0.3, -0.5], atol=0.06)
+    # Not the same candidates for both.
+    assert not np.isin(tree["posterior"]["a"].values[0, :, 0], tree["posterior"]["a"].values[0, :, 1]).any()
+    with pytest.raises(eande.InputError, match="posterior: expected at least one, got none"):
+        to_arviz([])
+
+
+def test_a_diagnosis_comes_as_arvizs_container(model):
+    held_out = eande.simulate(simulator, model.prior, 100, seed=1, progress=False)
+    tree = diagnosis_to_arviz(diagnose(model, held_out, draws=2_000))
+    assert tree["posterior"]["coverage"].shape == (1, 100)
+    assert float(tree["posterior"]["a"].max()) <= 1
