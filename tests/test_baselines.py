@@ -10,7 +10,7 @@ from eande.cli import _ring_figure
 from eande.core.checks import InputError
 from eande.experiments import baselines
 from eande.experiments.lorenz96 import BASELINES, SIZES, make_data
-from eande.experiments.through_sbi import _Quiet, as_sbi_does, load_sbi, make_head, make_loss
+from eande.experiments.through_sbi import Quiet, as_sbi_does, load_sbi, make_head, make_loss
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of sbi and what it uses
 
@@ -57,7 +57,7 @@ def test_the_loss_of_nre_c_is_sbis_own():
     head = make_head("nre-c", "resnet", 4, 16, {})
     embedded, phi = torch.randn(12, 4), torch.randn(12, 2)
     ours = make_loss("nre-c", head, classes=3, gamma=0.5)
-    trainer = sbi.inference.NRE_C(show_progress_bars=False, tracker=_Quiet())
+    trainer = sbi.inference.NRE_C(show_progress_bars=False, tracker=Quiet())
     trainer._neural_net = head.network
     with torch.no_grad():
         mine = torch.stack([ours(embedded, phi) for _ in range(600)])

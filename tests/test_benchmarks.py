@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PARTS = [("lorenz96.py", []), ("simulation.py", ["--only", "executors,memory,reading"])]
+PARTS = [("lorenz96.py", []), ("simulation.py", ["--only", "executors,memory,reading"]), ("diagnostics.py", [])]
 
 
 @pytest.mark.parametrize(("script", "options"), PARTS, ids=[script for script, _ in PARTS])

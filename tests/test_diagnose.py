@@ -1,6 +1,9 @@
 """Diagnostics: silent about what is right, loud about what is wrong, and exact for any number of draws."""
 
+import importlib.util
 import math
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,6 +11,8 @@ import torch
 from scipy import stats
 
 import eande
+import eande.core.networks
+import eande.core.similarity
 from conftest import Function, exact_model
 from eande.core.similarity import Dot
 from eande.diagnostics.diagnose import diagnose
@@ -16,40 +21,11 @@ from eande.diagnostics.importance import pareto_k
 from eande.diagnostics.ranks import uniformity, weigh
 from eande.simulators.von_mises_fisher import VonMisesFisher
 
-SIGMA = 0.1
-
-
-def fold(phi):
-    return torch.stack([phi[..., 0].abs(), phi[..., 1]], dim=-1)
-
-
-def weighed(fault, data, draws, seed):
-    """Weights of a toy with two modes, y = (|φ₁|, φ₂) + noise, under its exact ratio or one that is wrong in a known way."""
-    random = torch.Generator().manual_seed(seed)
-    drawn, phi, references = (torch.rand(n, 2, generator=random) * 2 - 1 for n in (draws, data, data))
-    y = fold(phi) + SIGMA * torch.randn(data, 2, generator=random)
-    width = {"too wide": 1.3, "too narrow": 0.7}.get(fault, 1.0) * SIGMA
-    shift = SIGMA / 2 if fault == "shifted" else 0.0
-
-    def score(points):
-        value = -((fold(points) - y.unsqueeze(1) - shift) / width).square().sum(-1) / 2
-        if fault == "one mode lost":
-            value = value.masked_fill(points[..., 0] < 0, -50.0)
-        return torch.zeros_like(value) if fault == "the prior" else value
-
-    chance = torch.rand(data, generator=random, dtype=torch.float64)
-    return weigh(score(drawn.unsqueeze(0)), score(phi.unsqueeze(1))[:, 0], drawn, phi, references, chance)
-
-
-def alarms(found, level=0.01):
-    """Which checks raise an alarm, as diagnose decides it."""
-    error = found.log_ratio.std() / len(found.log_ratio) ** 0.5
-    return {
-        "ranks": min(uniformity(ranks).p_value for ranks in found.ranks.T) < level / found.ranks.shape[1],
-        "coverage": uniformity(found.level).p_value < level,
-        "tarp": uniformity(found.tarp).p_value < level,
-        "log ratio": bool(found.log_ratio.mean() <= 2 * error),
-    }
+# The toys and their faults are those of the benchmark.
+_spec = importlib.util.spec_from_file_location("diagnostics_benchmark", Path(__file__).parents[1] / "benchmarks" / "diagnostics.py")
+benchmark = sys.modules[_spec.name] = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(benchmark)
+weighed, alarms = benchmark.weighed, benchmark.alarms
 
 
 @pytest.mark.parametrize("draws", [2, 5, 300])
@@ -63,9 +39,9 @@ def test_ranks_of_the_exact_ratio_are_uniform_for_any_number_of_draws(draws):
 # Which check must see which fault; 300 data, 1,000 draws.
 MUST_SEE = {
     "too wide": ["ranks", "coverage"],
-    "too narrow": ["ranks", "coverage", "tarp"],
+    "too narrow": ["ranks", "coverage", "TARP"],
     "shifted": ["ranks"],
-    "one mode lost": ["ranks", "coverage", "tarp", "log ratio"],
+    "one mode lost": ["ranks", "coverage", "TARP", "log ratio"],
     "the prior": ["log ratio"],
 }
 
@@ -80,7 +56,7 @@ def test_every_fault_raises_the_alarms_it_must(fault):
 
 def test_the_exact_posterior_raises_no_more_alarms_than_promised():
     found = [alarms(weighed("exact", 200, 300, seed=seed), level=0.05) for seed in range(60)]
-    for check in ("ranks", "coverage", "tarp"):
+    for check in ("ranks", "coverage", "TARP"):
         # 60 chances of 5 %: more than 9 would happen once in a thousand times.
         assert sum(one[check] for one in found) <= 9
     assert not any(one["log ratio"] for one in found)
@@ -240,3 +216,56 @@ def test_identifiability_tells_wrong_arguments(held_out):
         identifiability(model, held_out.y)
     with pytest.raises(eande.InputError, match=r"phi: expected shape \(k, 2\), got \(3, 5\)"):
         identifiability(model, held_out, phi=torch.zeros(3, 5))
+
+
+# --- does an observation belong?
+
+
+class Smooth:
+    """A simulator of fields: waves of random phase, their wavelength the parameter."""
+
+    def __call__(self, phi, rng):
+        place, phase = np.linspace(0, 1, 60), rng.uniform(0, 2 * np.pi, (len(phi), 1))
+        return np.sin(2 * np.pi * place * (2 + phi) + phase)[:, None].astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def belongs():
+    """An encoder that was never trained knows its data well enough for this."""
+    prior = eande.BoxPrior([0], [2])
+    torch.manual_seed(0)
+    encoder = eande.core.networks.ResNet(1, 8, dimensions=1, width=8, stem="narrow")
+    emulator = eande.core.networks.ResidualMLP(1, 8, width=16, blocks=1)
+    model = eande.EmbedAndEmulate(encoder, emulator, eande.core.similarity.Cosine(0.1), prior, y_shape=(1, 60), embedding_dimension=8)
+    return eande.Belongs(model, eande.simulate(Smooth(), prior, 500, seed=0, progress=False)), prior
+
+
+def test_genuine_observations_are_rarely_flagged(belongs):
+    check, prior = belongs
+    found = check(eande.simulate(Smooth(), prior, 500, seed=1, progress=False).y)
+    # One in a hundred expected at most; 13 of 500 would come once in a thousand times.
+    assert (found.p_value < 0.01).sum() < 13
+    assert (found.p_value < 0.2).double().mean() < 0.25
+    assert found.resolution == pytest.approx(3 / 501)
+
+
+def test_observations_of_another_simulator_are_flagged(belongs):
+    check, prior = belongs
+    genuine = eande.simulate(Smooth(), prior, 40, seed=2, progress=False).y[:]
+    noisy = genuine + genuine.std() * torch.randn(genuine.shape, generator=torch.Generator().manual_seed(0))
+    assert (check(noisy).p_value < 0.01).double().mean() > 0.95
+    assert (check(torch.zeros(1, 60)).p_value < 0.01).all()
+    assert (check(3 * genuine).p_value < 0.01).all()
+    assert "UNLIKE the simulations" in str(check(noisy[0]))
+
+
+def test_belonging_tells_wrong_arguments(belongs, held_out):
+    check, prior = belongs
+    with pytest.raises(eande.InputError, match=r"y: expected shape \(m, 1, 60\), got \(1, 2, 61\)"):
+        check(torch.zeros(2, 61))
+    with pytest.raises(eande.InputError, match="expected finite numbers, got 1 NaN"):
+        check(torch.full((1, 60), 0.0).index_fill_(1, torch.tensor([3]), torch.nan))
+    with pytest.raises(eande.InputError, match="held_out: expected at least 100 different parameters, got 50"):
+        eande.Belongs(check.model, eande.simulate(Smooth(), prior, 50, seed=0, progress=False))
+    with pytest.raises(eande.InputError, match="held_out: expected Simulations"):
+        eande.Belongs(check.model, torch.zeros(3))

@@ -426,10 +426,10 @@ CASES = {
     "kind": (lambda: gaussian().calibrate(HELD_OUT, kind="x"), "kind: expected one of 'auto', 'constant', 'datum', got 'x'"),
     "draws": (lambda: gaussian().calibrate(HELD_OUT, draws=1), "draws: expected a whole number of at least 2, got 1"),
     "arrays": (lambda: gaussian().calibrate((HELD_OUT.phi, HELD_OUT.y)), r"held_out: expected Simulations \(from arrays: .*\), got tuple"),
-    "few": (lambda: gaussian().calibrate(pairs(19, 0)), "held_out: expected at least 20 different parameters to calibrate by, got 19"),
+    "few": (lambda: gaussian().calibrate(pairs(19, 0)), "held_out: expected at least 20 different parameters, got 19"),
     "few groups": (
         lambda: gaussian().calibrate(other(groups=torch.arange(40) // 4)),
-        "held_out: expected at least 20 different parameters to calibrate by, got 10",
+        "held_out: expected at least 20 different parameters, got 10",
     ),
     "y of two": (lambda: gaussian().calibrate(other(y=torch.zeros(40, 2))), r"y: expected shape \(n, 1\), got \(40, 2\)"),
     "y of one axis": (lambda: gaussian().calibrate(other(y=torch.zeros(40))), r"y: expected shape \(n, 1\), got \(40,\)"),

@@ -3,6 +3,7 @@
 The map, in the order in which data flow::
 
     prior ─► simulator ─► simulations ─► fit ─► model ─► posterior(y) ─► samples
+                                                  └────► diagnose
 
     prior        BoxPrior, any torch Distribution, SamplerPrior, EmpiricalPrior          eande.core.prior
     simulations  simulate(simulator, prior, n, store=…), each(function), Simulations     eande.simulation
@@ -10,6 +11,9 @@ The map, in the order in which data flow::
     model        fit(simulations, prior, settings=FitSettings(...)), load(path)          eande.training, eande.core
                  fit(…, members=5), ensemble(models), model.calibrate(held_out)          eande.core
     posterior    model.posterior(y): log_prob, log_ratio, sample, map, summary           eande.core.posterior
+    trust        diagnose(model, held_out), identifiability(model, simulations),         eande.diagnostics
+                 Belongs(model, held_out)(y)
+    neighbours   bridges.sbi (EE, Potential, as_posterior), bridges.arviz (to_arviz)     eande.bridges
 """
 
 from importlib import import_module
@@ -24,6 +28,9 @@ if TYPE_CHECKING:
     from eande.core.posterior import Posterior
     from eande.core.prior import BoxPrior, DistributionPrior, EmpiricalPrior, SamplerPrior
     from eande.core.rejection import BudgetExceeded, SampleInfo
+    from eande.diagnostics.belonging import Belonging, Belongs
+    from eande.diagnostics.diagnose import Diagnosis, diagnose
+    from eande.diagnostics.identifiability import Identifiability, identifiability
     from eande.simulation.blocks import SimulationError, each
     from eande.simulation.simulate import simulate
     from eande.simulation.simulations import Failures, Simulations
@@ -57,6 +64,12 @@ _HOMES = {
     "Posterior": "core.posterior",
     "SampleInfo": "core.rejection",
     "BudgetExceeded": "core.rejection",
+    "diagnose": "diagnostics.diagnose",
+    "Diagnosis": "diagnostics.diagnose",
+    "identifiability": "diagnostics.identifiability",
+    "Identifiability": "diagnostics.identifiability",
+    "Belongs": "diagnostics.belonging",
+    "Belonging": "diagnostics.belonging",
     "SimulationError": "simulation.blocks",
     "InputError": "core.checks",
     "EandeWarning": "core.checks",
@@ -65,7 +78,8 @@ _HOMES = {
 __all__ = [
     "BoxPrior", "DistributionPrior", "SamplerPrior", "EmpiricalPrior", "simulate", "each", "Simulations", "Failures", "Store", "RandomWindow", "Roll",
     "Compose", "FitSettings", "fit", "EmbedAndEmulate", "ensemble", "Calibration",
-    "load", "Posterior", "SampleInfo", "BudgetExceeded", "SimulationError", "InputError", "EandeWarning",
+    "load", "Posterior", "SampleInfo", "BudgetExceeded", "diagnose", "Diagnosis", "identifiability", "Identifiability", "Belongs", "Belonging",
+    "SimulationError", "InputError", "EandeWarning",
 ]  # fmt: skip
 
 

@@ -5,6 +5,9 @@ from typing import Any
 
 import numpy as np
 
+from eande.diagnostics.diagnose import Diagnosis
+from eande.diagnostics.identifiability import Identifiability
+
 try:
     from matplotlib.figure import Figure
 except ImportError:
@@ -50,6 +53,18 @@ def posterior_pairs(ours: np.ndarray, reference: np.ndarray, names: Sequence[str
     return figure
 
 
+def _boxes(values: Mapping[str, Sequence[float]], *, width: float) -> tuple[Figure, Any]:
+    """Draw a box per name, quartiles with whiskers at 5 and 95 %."""
+    figure = Figure(figsize=(width * len(values) + 1.3, 3.6), layout="constrained")
+    axis = figure.subplots()
+    style: dict[str, Any] = {"color": OURS}
+    axis.boxplot(
+        list(values.values()), tick_labels=list(values), showfliers=False, whis=(5, 95), widths=0.5,
+        boxprops=style, whiskerprops=style, capprops=style, medianprops={"color": OURS, "linewidth": 2.5},
+    )  # fmt: skip
+    return figure, axis
+
+
 def distance_boxes(distances: Mapping[str, Sequence[float]], paper: Mapping[str, float], *, label: str) -> Figure:
     """Show a distribution of distances per task as a box, with the paper's median as a line beside it.
 
@@ -58,13 +73,7 @@ def distance_boxes(distances: Mapping[str, Sequence[float]], paper: Mapping[str,
         paper: the paper's median per task.
         label: of the vertical axis.
     """
-    figure = Figure(figsize=(1.9 * len(distances) + 1.2, 3.6), layout="constrained")
-    axis = figure.subplots()
-    style: dict[str, Any] = {"color": OURS}
-    axis.boxplot(
-        list(distances.values()), tick_labels=list(distances), showfliers=False, whis=(5, 95), widths=0.5,
-        boxprops=style, whiskerprops=style, capprops=style, medianprops={"color": OURS, "linewidth": 2.5},
-    )  # fmt: skip
+    figure, axis = _boxes(distances, width=1.9)
     for position, task in enumerate(distances, start=1):
         axis.plot(
             [position - 0.4, position + 0.4], [paper[task]] * 2, color=ACCENT, linestyle="--", label="paper's median" if position == 1 else None
@@ -116,13 +125,7 @@ def boxes(values: Mapping[str, Sequence[float]], *, label: str, floor: float | N
         floor: the value of the reference against itself.
         title: of the figure.
     """
-    figure = Figure(figsize=(1.3 * len(values) + 1.4, 3.6), layout="constrained")
-    axis = figure.subplots()
-    style: dict[str, Any] = {"color": OURS}
-    axis.boxplot(
-        list(values.values()), tick_labels=list(values), showfliers=False, whis=(5, 95), widths=0.5,
-        boxprops=style, whiskerprops=style, capprops=style, medianprops={"color": OURS, "linewidth": 2.5},
-    )  # fmt: skip
+    figure, axis = _boxes(values, width=1.3)
     if floor is not None:
         axis.axhline(floor, color=ACCENT, linestyle="--", label="floor: reference against itself")
         axis.legend(frameon=False, fontsize=8)
@@ -185,4 +188,58 @@ def curves(
     axis.set(xlabel=x, ylabel=y, xscale="log" if log_x else "linear", yscale="log" if log_y else "linear")
     axis.set_title(title, fontsize=9)
     axis.legend(frameon=False, fontsize=8)
+    return figure
+
+
+def diagnosis(found: Diagnosis) -> Figure:
+    """Show the ranks of every parameter, the coverage and TARP against the band uniform ones stay in, and z-scores against shrinkage.
+
+    Args:
+        found: by :func:`eande.diagnose`.
+    """
+    panels = [(f"ranks of {name}", ranks) for name, ranks in zip(found.names, found.sbc, strict=True)]
+    panels += [("coverage of highest-density regions", found.coverage), ("TARP", found.tarp)]
+    columns = min(3, len(panels) + 1)
+    rows = -(-(len(panels) + 1) // columns)
+    figure = Figure(figsize=(3.6 * columns, 2.9 * rows), layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False).ravel()
+    for axis, (title, ranks) in zip(axes, panels, strict=False):
+        # The difference from the diagonal: what matters is too small to see on it.
+        axis.fill_between(ranks.places, *(ranks.band - ranks.places[:, None]).T, color=EXACT, alpha=0.35, linewidth=0)
+        axis.plot(ranks.places, ranks.below - ranks.places, color=OURS)
+        axis.axhline(0, color="black", linewidth=0.6)
+        axis.set_title(f"{title}, p = {ranks.p_value:.2g}", fontsize=9)
+        axis.set(xlabel="level", ylabel="share below − level", xlim=(0, 1))
+    for d, name in enumerate(found.names):
+        z = (found.weighed.mean[:, d] - found.phi[:, d]) / found.weighed.deviation[:, d]
+        shrinkage = 1 - (found.weighed.deviation[:, d] / found.prior_deviation[d]) ** 2
+        axes[len(panels)].plot(shrinkage, z, "o", color=COLORS[d % len(COLORS)], markersize=2, alpha=0.5, markeredgewidth=0, label=name)
+    axes[len(panels)].set(xlabel="shrinkage of the prior's variance", ylabel="z-score", title="")
+    axes[len(panels)].legend(frameon=False, fontsize=8)
+    for axis in axes[len(panels) + 1 :]:
+        axis.set_axis_off()
+    figure.suptitle(f"{found.data} held-out data; band: where a right model stays 95 times in 100", fontsize=10)
+    return figure
+
+
+def ellipses(found: Identifiability, *, pair: tuple[int, int] = (0, 1)) -> Figure:
+    """Show what the data leave open around points of the prior: ellipses of one standard deviation of the local posterior, prior included.
+
+    Args:
+        found: by :func:`eande.identifiability`.
+        pair: which two parameters.
+    """
+    first, second = pair
+    figure = Figure(figsize=(5, 4.6), layout="constrained")
+    axis = figure.subplots()
+    scale, angle = found.scale[[first, second]].numpy(), np.linspace(0, 2 * np.pi, 60)
+    circle = np.stack([np.cos(angle), np.sin(angle)])
+    # Of the other parameters nothing is known but the prior.
+    covariance = np.linalg.inv(found.fisher.numpy() + np.eye(len(found.names)))[:, [[first], [second]], [first, second]]
+    for centre, matrix in zip(found.phi[:, [first, second]].numpy(), covariance, strict=True):
+        # Shrunk, so that they do not cover each other.
+        x, y = centre[:, None] + 0.3 * scale[:, None] * (np.linalg.cholesky(matrix) @ circle)
+        axis.plot(x, y, color=OURS, linewidth=0.8)
+    axis.set(xlabel=found.names[first], ylabel=found.names[second])
+    axis.set_title("what the data leave open, 0.3 standard deviations", fontsize=10)
     return figure

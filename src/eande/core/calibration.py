@@ -151,6 +151,13 @@ def check_pairs(model: "EmbedAndEmulate", phi: Tensor, y: Any, ids: Tensor) -> N
         raise InputError(f"held_out: expected at least {_FEWEST} different parameters, got {distinct}")
 
 
+def first_of_groups(groups: Tensor) -> Tensor:
+    """Return the index of the first row of every group, in order."""
+    found, which = groups.unique(return_inverse=True)
+    rows = torch.arange(len(groups))
+    return torch.full((len(found),), len(groups)).scatter_reduce(0, which, rows, "amin").sort().values
+
+
 @torch.no_grad()
 def embed_rows(model: "EmbedAndEmulate", y: Any) -> Tensor:
     """Embed data (m, *y_shape) that may lie on disk, some rows at a time."""

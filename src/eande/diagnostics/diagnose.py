@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from eande.core.calibration import check_pairs, embed_rows
+from eande.core.calibration import check_pairs, embed_rows, first_of_groups
 from eande.core.checks import InputError, check_count
 from eande.core.model import EmbedAndEmulate
 from eande.core.scores import ENOUGH_DRAWS, Normalizer, coefficient_of_variation, estimate_normalizer
@@ -53,7 +53,8 @@ class Diagnosis:
 
     Args:
         names: of the parameters.
-        data: held-out data used, one per group.
+        phi: true parameters of the held-out data used, one per group.
+        prior_deviation: the prior's standard deviations.
         draws: prior draws used.
         weighed: everything per datum.
         sbc: whether the ranks of each parameter are uniform.
@@ -77,7 +78,8 @@ class Diagnosis:
     """
 
     names: tuple[str, ...]
-    data: int
+    phi: Tensor
+    prior_deviation: Tensor
     draws: int
     weighed: Weighed
     sbc: tuple[Uniformity, ...]
@@ -97,6 +99,11 @@ class Diagnosis:
     cv_noise: float
     pareto_k: np.ndarray | None
     verdicts: tuple[Verdict, ...] = ()
+
+    @property
+    def data(self) -> int:
+        """Return the number of held-out data."""
+        return len(self.phi)
 
     @property
     def passed(self) -> bool:
@@ -137,10 +144,12 @@ def diagnose(model: EmbedAndEmulate, held_out: Simulations, *, draws: int = 50_0
     weighed, normalizer, k = _weigh_all(model, phi, embedded, draws, seed)
     spread, ratios = (weighed.mean - phi.cpu()) / weighed.deviation.clamp(min=1e-12), weighed.log_ratio.numpy()
     bank = model.prior_bank(model.prior, draws)
+    deviation = bank.phi.double().std(0).cpu()
     resampled = np.random.default_rng(seed).choice(ratios, size=(_BOOTSTRAPS, len(ratios)))
     found = Diagnosis(
         names=model.prior.names,
-        data=len(phi),
+        phi=phi.cpu(),
+        prior_deviation=deviation,
         draws=len(bank.phi),
         weighed=weighed,
         sbc=tuple(uniformity(ranks) for ranks in weighed.ranks.T),
@@ -151,7 +160,7 @@ def diagnose(model: EmbedAndEmulate, held_out: Simulations, *, draws: int = 50_0
         log_ratio_error=float(resampled.mean(1).std()),
         ceiling=float(np.log(len(bank.phi) + 1)),
         divergence=tuple(weighed.divergence.mean(0).tolist()),
-        shrinkage=tuple((1 - (weighed.deviation / bank.phi.double().std(0).cpu()).square().mean(0)).tolist()),
+        shrinkage=tuple((1 - (weighed.deviation / deviation).square().mean(0)).tolist()),
         z_mean=tuple(spread.mean(0).tolist()),
         z_rms=tuple(spread.square().mean(0).sqrt().tolist()),
         log_normalizer=normalizer.log_value.cpu(),
@@ -168,8 +177,8 @@ def _embed(model: EmbedAndEmulate, held_out: Simulations) -> tuple[Tensor, Tenso
     if not isinstance(held_out, Simulations):
         raise InputError(f"held_out: expected Simulations (from arrays: Simulations.from_arrays(phi, y)), got {type(held_out).__name__}")
     check_pairs(model, held_out.phi, held_out.y, held_out.groups)
-    first = np.sort(np.unique(held_out.groups.numpy(), return_index=True)[1])
-    return held_out.phi[first].to(model.device), embed_rows(model, take(held_out.y, torch.as_tensor(first)))
+    first = first_of_groups(held_out.groups)
+    return held_out.phi[first].to(model.device), embed_rows(model, take(held_out.y, first))
 
 
 @torch.no_grad()

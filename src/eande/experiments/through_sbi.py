@@ -113,7 +113,7 @@ def _options(head: Head, embedded: Tensor, phi: Tensor, count: int) -> Tensor:
     return head.paired_score(embedded.repeat_interleave(count, 0), phi[chosen].flatten(0, 1)).view(-1, count)
 
 
-class _Quiet:
+class Quiet:
     """A tracker that writes no TensorBoard files."""
 
     log_dir = None
@@ -181,7 +181,7 @@ def _user_trainer(sbi: Any, kind: str, size: Size, device: str, seed: int) -> tu
     """Return a trainer of sbi with the encoder as its embedding net, and the prior; all else is sbi's default."""
     prior, (encoder, _) = Lorenz96().prior, make_encoder(size, seed)
     box = sbi.utils.BoxUniform(prior.low.to(device), prior.high.to(device), device=device)
-    common = {"device": device, "tracker": _Quiet(), "show_progress_bars": False}
+    common = {"device": device, "tracker": Quiet(), "show_progress_bars": False}
     if kind == "npe-c":
         return sbi.inference.NPE_C(box, density_estimator=sbi.neural_nets.posterior_nn("nsf", embedding_net=encoder), **common), box
     return sbi.inference.NRE_C(box, classifier=sbi.neural_nets.classifier_nn("resnet", embedding_net_x=encoder), **common), box

@@ -1,0 +1,180 @@
+"""Does an observation belong to the simulations? A posterior of data unlike any that was simulated is sharp all the same.
+
+Three scores, each high for strange data:
+
+    image          how far the embedding lies from everything the emulator can produce
+    activations    how far the datum's trace through the encoder (mean and spread of every channel of every layer) lies from those of
+                   simulated data, relative to how far these lie from each other there
+    summaries      the same for a few numbers of the raw datum: mean, spread, skewness, kurtosis, roughness along each axis
+
+An embedding alone is blind to what the encoder learned to ignore; its first layers and the raw numbers are not. Every score is ranked among
+those of held-out simulations, which makes a p-value that is right whatever the score, and the smallest of three counts threefold: under a level
+α at most a share α of genuine observations falls, up to the 1/(m + 1) that m simulations can resolve.
+
+Reference:
+    Breunig et al., *LOF: identifying density-based local outliers*, 2000 (distances relative to the neighbours' own).
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from eande.core.calibration import check_pairs, first_of_groups
+from eande.core.checks import InputError, as_float_tensor, check_finite, check_shape
+from eande.core.model import EmbedAndEmulate
+from eande.simulation.simulations import Simulations
+from eande.simulation.sources import take
+
+SCORES = ("image", "activations", "summaries")
+_NEIGHBOURS = 5
+_DRAWS = 20_000
+_FEWEST = 100
+_TINY = 1e-12
+
+
+@dataclass(frozen=True)
+class Belonging:
+    """How strange observations are.
+
+    Args:
+        p_value: of each observation (m,): under 0.01 for at most one in a hundred genuine ones.
+        each: the p-value of each score, before they are combined (m,).
+        resolution: the smallest p-value so many simulations allow.
+    """
+
+    p_value: Tensor
+    each: dict[str, Tensor]
+    resolution: float
+
+    def __str__(self) -> str:
+        """Return one line per observation."""
+        lines = []
+        for i, p in enumerate(self.p_value.tolist()):
+            details = ", ".join(f"{name} {values[i]:.2g}" for name, values in self.each.items())
+            word = "UNLIKE the simulations" if p < 0.01 else "unusual" if p < 0.05 else "like the simulations"
+            lines.append(f"observation {i}: {word}, p = {p:.2g} ({details})")
+        return "\n".join(lines)
+
+
+class Belongs:
+    """Knows what simulated data look like, and says of observations whether they do.
+
+    What it cannot see: differences that neither the encoder's layers nor the summaries of the raw numbers respond to.
+
+    Args:
+        model: fitted.
+        held_out: simulations the model was not trained on; their number limits the smallest p-value, three over it.
+
+    Example:
+        >>> Belongs(model, held_out)(y_observed)  # doctest: +SKIP
+        observation 0: like the simulations, p = 0.62 (…)
+    """
+
+    def __init__(self, model: EmbedAndEmulate, held_out: Simulations) -> None:
+        if not isinstance(held_out, Simulations):
+            raise InputError(f"held_out: expected Simulations (from arrays: Simulations.from_arrays(phi, y)), got {type(held_out).__name__}")
+        check_pairs(model, held_out.phi, held_out.y, held_out.groups)
+        # One of each group: data of the same parameters lie nearer to each other than an observation to any of them.
+        first = first_of_groups(held_out.groups)
+        if len(first) < _FEWEST:
+            raise InputError(f"held_out: expected at least {_FEWEST} different parameters, got {len(first)}")
+        self.model = model
+        image, activations, summaries = self._look(take(held_out.y, first))
+        self._image = image
+        self._spaces = {"activations": _Space(activations), "summaries": _Space(summaries)}
+
+    @torch.no_grad()
+    def __call__(self, y: Any) -> Belonging:
+        """Rank observations (m, *y_shape), or one of shape y_shape."""
+        observed = as_float_tensor("y", y)
+        if observed.ndim == len(self.model.y_shape):
+            observed = observed.unsqueeze(0)
+        check_shape("y", observed, ("m", *self.model.y_shape))
+        image, activations, summaries = self._look(observed)
+        seen = {"activations": activations, "summaries": summaries}
+        each = {"image": _rank(image, self._image)} | {name: _rank(space.score(seen[name]), space.own) for name, space in self._spaces.items()}
+        smallest = torch.stack(list(each.values())).amin(0)
+        return Belonging((len(SCORES) * smallest).clamp(max=1), each, len(SCORES) / (len(self._image) + 1))
+
+    @torch.no_grad()
+    def _look(self, y: Any) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the distance from the emulator's image (m,), the trace through the encoder and the summaries (m, …), on the CPU."""
+        model = self.model
+        bank = model.prior_bank(model.prior, _DRAWS)
+        parts: list[tuple[Tensor, Tensor, Tensor]] = []
+        for start in range(0, len(y), model.encoder_rows):
+            part = as_float_tensor("y", y[start : start + model.encoder_rows], device=model.device)
+            check_finite(f"y[{start}:{start + len(part)}]", part)
+            with _traced(model.encoder) as trace:
+                embedded = model.embed(part)
+            best = model.similarity.score(embedded, bank.emulated).amax(1)
+            bound = model.similarity.bound(embedded)
+            image = -best if bound is None else bound - best
+            parts.append((image.double().cpu(), torch.cat(trace, dim=1).double().cpu(), _summaries(part).cpu()))
+        image, traces, summaries = (torch.cat(column) for column in zip(*parts, strict=True))
+        return image, traces, summaries
+
+
+class _Space:
+    """Points of simulated data, standardised, with a score for others: distance to the neighbours over the neighbours' own."""
+
+    def __init__(self, points: Tensor) -> None:
+        self.mean, self.scale = points.mean(0), points.std(0)
+        # What never varies in simulations must not vary in data either, but rounding may.
+        self.scale = torch.where(self.scale > 1e-6 * self.mean.abs() + _TINY, self.scale, self.mean.abs().clamp(min=1.0))
+        self.points = self._place(points)
+        apart = torch.cdist(self.points, self.points)
+        self.reach = apart.kthvalue(_NEIGHBOURS + 1, dim=1).values
+        self.own = self._relative(apart.fill_diagonal_(torch.inf))
+
+    def _place(self, points: Tensor) -> Tensor:
+        return (points - self.mean) / self.scale
+
+    def _relative(self, apart: Tensor) -> Tensor:
+        nearest, which = apart.topk(_NEIGHBOURS, largest=False)
+        return nearest[:, -1] / (self.reach[which].mean(1) + _TINY)
+
+    def score(self, points: Tensor) -> Tensor:
+        return self._relative(torch.cdist(self._place(points), self.points))
+
+
+@contextmanager
+def _traced(network: nn.Module) -> Iterator[list[Tensor]]:
+    """Collect the mean and spread of every channel of every layer's output, for the one batch that passes inside the block."""
+    trace: list[Tensor] = []
+
+    def keep(_module: nn.Module, _inputs: Any, output: Any) -> None:
+        if isinstance(output, Tensor) and output.ndim > 1 and output.is_floating_point():
+            values = output.float()
+            space = values.flatten(2) if output.ndim > 2 else None
+            trace.append(values if space is None else torch.cat([space.mean(-1), space.std(-1, correction=0)], dim=1))
+
+    layers = [layer for layer in network.modules() if next(layer.children(), None) is None]
+    handles = [layer.register_forward_hook(keep) for layer in layers]
+    try:
+        yield trace
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _summaries(y: Tensor) -> Tensor:
+    """Return mean, log spread, skewness, log kurtosis, and log roughness along each axis, (m, 4 + axes)."""
+    values = y.double()
+    flat = values.flatten(1)
+    spread = flat.std(1, correction=0) + _TINY
+    centred = (flat - flat.mean(1, keepdim=True)) / spread.unsqueeze(1)
+    columns = [flat.mean(1), spread.log(), centred.pow(3).mean(1), (centred.pow(4).mean(1) + _TINY).log()]
+    for axis in range(1, values.ndim):
+        if values.shape[axis] > 1:
+            columns.append((values.diff(dim=axis).flatten(1).square().mean(1).sqrt() + _TINY).log() - spread.log())
+    return torch.stack(columns, dim=1)
+
+
+def _rank(scores: Tensor, reference: Tensor) -> Tensor:
+    """Return the p-value of each score among those of the reference, (m,)."""
+    return (1 + (reference >= scores.unsqueeze(1)).sum(1)).double() / (len(reference) + 1)
