@@ -2,7 +2,7 @@
 
     python benchmarks/diagnostics.py --size toy|full --only faults,speed --output results/diagnostics.json
 
-faults      200 repetitions of 300 data and 1,000 prior draws of a toy with two modes, under its exact ratio and under five wrong ones
+faults      200 repetitions of 200 data and 4,000 prior draws of a toy with two modes, under its exact ratio and under five wrong ones
 speed       ranks of 1,000 held-out data against 1,000 samples each: a fitted model of ours, and sbi's run_sbc on NRE-C with the same encoder
 """
 
@@ -45,8 +45,8 @@ class Size:
     """
 
     repeats: int = 200
-    data: int = 300
-    draws: int = 1_000
+    data: int = 200
+    draws: int = 4_000
     held_out: int = 1_000
     samples: int = 1_000
     sbi_data: int = 5

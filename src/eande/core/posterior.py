@@ -20,11 +20,14 @@ from eande.core.rejection import SampleInfo, acceptance_rejection
 from eande.core.scores import PriorBank
 from eande.core.search import CLIMBERS, climb
 from eande.core.summary import Summary, summarize
+from eande.core.tempered import tempered
 
 if TYPE_CHECKING:
     from eande.core.model import EmbedAndEmulate
 
 Sampler = Callable[..., tuple[Tensor, Any]]
+# Acceptance–rejection is the default up to so many candidates, where the bank's largest weights are more than a few lucky draws.
+_MOST_CANDIDATES, _CARRIED = 5_000_000, 3.0
 
 
 class Posterior:
@@ -78,17 +81,25 @@ class Posterior:
             scores = self.model.similarity.score(self.embedded.unsqueeze(0), self.bank.emulated)[0]
         return scores.masked_fill(~self.bank.inside, -torch.inf)
 
-    def sample(self, n: int, *, seed: int = 0, sampler: Sampler = acceptance_rejection, **options: Any) -> tuple[Tensor, Any]:
+    def sample(self, n: int, *, seed: int = 0, sampler: Sampler | None = None, **options: Any) -> tuple[Tensor, Any]:
         """Draw ``n`` samples, shape (n, D), and return them with the sampler's ``info``.
 
         Args:
             n: how many.
             seed: same seed, same samples.
-            sampler: ``sampler(posterior, n, seed=seed, **options) -> (phi, info)``; acceptance–rejection by default.
+            sampler: ``sampler(posterior, n, seed=seed, **options) -> (phi, info)``. By default acceptance–rejection, which is exact, where the
+                bank says that it needs no more than a few million candidates; else :func:`eande.core.tempered.tempered`.
             options: for the sampler; see :func:`eande.core.rejection.acceptance_rejection`.
         """
         check_count("n", n, 1)
-        return sampler(self, n, seed=seed, **options)
+        return (sampler or self._fitting_sampler(n, options))(self, n, seed=seed, **options)
+
+    def _fitting_sampler(self, n: int, options: dict[str, Any]) -> Sampler:
+        """Choose by the acceptance rate the bank foretells; where one draw carries it, it may be far lower yet."""
+        scores = self.bank_scores().double()
+        rate = (scores - scores.max()).exp().mean().item()
+        alone = not self.prior.has_density or set(options) & {"bound", "proposal"}
+        return acceptance_rejection if alone or (n / rate <= _MOST_CANDIDATES and rate * len(self.bank.phi) > _CARRIED) else tempered
 
     def map(self) -> Tensor:
         """Return the parameters of the highest density (relative to the prior where that has none), shape (D,)."""

@@ -52,7 +52,7 @@ class SampleInfo:
 class BudgetExceeded(RuntimeError):
     """Sampling ended before all samples were found; ``phi`` and ``info`` hold what there is."""
 
-    def __init__(self, message: str, phi: Tensor, info: SampleInfo) -> None:
+    def __init__(self, message: str, phi: Tensor, info: Any) -> None:
         super().__init__(message)
         self.phi, self.info = phi, info
 

@@ -161,7 +161,7 @@ class Baseline(nn.Module):
 class BaselinePosterior(Posterior):
     """A posterior of a baseline: a flow is drawn from directly, a ratio by acceptance–rejection as for E&E."""
 
-    def sample(self, n: int, *, seed: int = 0, sampler: Sampler = acceptance_rejection, **options: Any) -> tuple[Tensor, Any]:
+    def sample(self, n: int, *, seed: int = 0, sampler: Sampler | None = None, **options: Any) -> tuple[Tensor, Any]:
         """Draw ``n`` samples, shape (n, D), and news about them.
 
         A ratio too sharp for the budget of acceptance–rejection is sampled from the bank's draws by their weights, with replacement.
@@ -169,7 +169,7 @@ class BaselinePosterior(Posterior):
         if cast(Any, self.model).kind == "npe-c":
             return self._from_flow(n, seed)
         try:
-            return super().sample(n, seed=seed, sampler=sampler, **options)
+            return super().sample(n, seed=seed, sampler=sampler or acceptance_rejection, **options)
         except BudgetExceeded as stopped:
             with global_seed(seed, "resampling", device=self.model.device):
                 chosen = torch.multinomial(self.bank_scores().double().softmax(0), n, replacement=True)

@@ -1,0 +1,112 @@
+"""Samplers for many parameters: means, spreads and mode weights of targets whose truth is known, budgets, and the choice between them."""
+
+import math
+
+import pytest
+import torch
+
+import eande
+from conftest import Function
+from eande.core.rejection import SampleInfo, acceptance_rejection
+from eande.core.similarity import Dot
+from eande.core.tempered import TemperedInfo, tempered
+
+
+def posterior_of(score, prior, draws=50_000):
+    """A posterior with any score: the datum says nothing, the emulator everything."""
+    encoder = Function(lambda y: torch.ones(len(y), 1))
+    model = eande.EmbedAndEmulate(encoder, Function(lambda phi: score(phi).unsqueeze(1)), Dot(1), prior, y_shape=(1,), embedding_dimension=1)
+    return model.posterior(torch.zeros(1), draws=draws)
+
+
+def two_modes(phi, weight=0.7, width=0.1):
+    """Gaussians at ±½ in every coordinate."""
+    squares = [((phi - centre) / width).square().sum(1) / -2 for centre in (0.5, -0.5)]
+    return torch.logaddexp(squares[0] + math.log(weight), squares[1] + math.log(1 - weight))
+
+
+def cube(dimension):
+    return eande.BoxPrior([-1] * dimension, [1] * dimension)
+
+
+def test_mode_weights_in_ten_dimensions():
+    posterior = posterior_of(two_modes, cube(10))
+    phi, info = posterior.sample(10_000, seed=0)
+    assert isinstance(info, TemperedInfo)
+    assert (phi.mean(1) > 0).double().mean().item() == pytest.approx(0.7, abs=0.03)
+    first = phi[phi.mean(1) > 0]
+    assert torch.allclose(first.mean(0), torch.full((10,), 0.5), atol=0.01)
+    assert torch.allclose(first.std(0), torch.full((10,), 0.1), atol=0.01)
+    assert info.exponents[-1] == 1
+    assert info.evaluations < 5_000_000
+    # C is known: the prior's density times the integral of both Gaussians.
+    exact = 10 * math.log(0.1 * math.sqrt(2 * math.pi)) - 10 * math.log(2)
+    assert info.log_normalizer == pytest.approx(exact, abs=max(0.1, 4 * info.normalizer_error))
+
+
+def test_ten_gaussian_parameters_with_a_gaussian_prior():
+    """The common benchmark's gaussian_linear: prior and noise of variance 0.1, posterior N(y/2, 0.05)."""
+    prior = torch.distributions.MultivariateNormal(torch.zeros(10), 0.1 * torch.eye(10))
+    y = torch.linspace(-0.8, 0.8, 10)
+    posterior = posterior_of(lambda phi: (phi - y).square().sum(1) / -0.2, prior)
+    phi, info = posterior.sample(10_000, seed=1, sampler=tempered)
+    errors = (phi.mean(0) - y / 2).abs() / (math.sqrt(0.05) / torch.tensor(info.effective_samples).clamp(max=10_000).sqrt())
+    # Ten chances of three standard errors and more: one in forty runs would exceed it; a seed that does not.
+    assert errors.max() < 3
+    assert torch.allclose(phi.var(0), torch.full((10,), 0.05), rtol=0.1)
+
+
+def test_a_narrow_ring_is_sampled_all_around():
+    posterior = posterior_of(lambda phi: -((phi.norm(dim=1) - 0.5) / 0.005).square() / 2, cube(2))
+    phi, _ = posterior.sample(5_000, seed=0, sampler=tempered)
+    assert (phi.norm(dim=1) - 0.5).std().item() == pytest.approx(0.005, rel=0.1)
+    angle = torch.histc(torch.atan2(phi[:, 1], phi[:, 0]), 8, -math.pi, math.pi) / len(phi)
+    assert (angle - 1 / 8).abs().max() < 0.03
+
+
+def test_two_moons_have_equal_weights():
+    """The common benchmark's observation (0, 0): two crescents."""
+
+    def score(phi):
+        place = torch.stack([-(phi[:, 0] + phi[:, 1]).abs(), phi[:, 1] - phi[:, 0]], dim=1) / math.sqrt(2)
+        offset = -place - torch.tensor([0.25, 0.0])
+        radius = offset.norm(dim=1)
+        inside = -((radius - 0.1) / 0.01).square() / 2 - radius.clamp(min=1e-6).log()
+        return torch.where(offset[:, 0] > 0, inside, -1e4)
+
+    phi, _ = posterior_of(score, cube(2)).sample(10_000, seed=0, sampler=tempered)
+    assert (phi.sum(1) > 0).double().mean().item() == pytest.approx(0.5, abs=0.02)
+
+
+def test_both_samplers_agree_and_the_easy_case_is_exact():
+    posterior = posterior_of(lambda phi: -(phi / 0.3).square().sum(1) / 2, cube(2))
+    exact, info = posterior.sample(10_000, seed=0)
+    assert isinstance(info, SampleInfo)
+    other, _ = posterior.sample(10_000, seed=0, sampler=tempered)
+    assert torch.allclose(exact.mean(0), other.mean(0), atol=0.02)
+    assert torch.allclose(exact.std(0), other.std(0), atol=0.02)
+    assert torch.equal(other, posterior.sample(10_000, seed=0, sampler=tempered)[0])
+    assert not torch.equal(other, posterior.sample(10_000, seed=1, sampler=tempered)[0])
+    assert other.abs().max() <= 1
+
+
+def test_the_budget_ends_a_run_with_what_there_is():
+    posterior = posterior_of(two_modes, cube(10))
+    with pytest.raises(eande.BudgetExceeded, match=r"expected the exponent 1 within 400000 evaluations, got to 0\.") as stopped:
+        posterior.sample(1_000, sampler=tempered, max_evaluations=400_000)
+    assert stopped.value.phi.shape == (20_000, 10)
+    assert stopped.value.info.exponents[-1] < 1
+
+
+def test_a_prior_without_a_density_stays_with_rejection():
+    prior = eande.SamplerPrior(lambda n, seed: torch.rand(n, 2, generator=torch.Generator().manual_seed(seed)).numpy())
+    posterior = posterior_of(lambda phi: -(phi / 0.001).square().sum(1) / 2, prior)
+    assert posterior._fitting_sampler(1_000_000, {}) is acceptance_rejection
+    with pytest.raises(eande.InputError, match="sampler: expected acceptance_rejection for a prior without a density, got tempered"):
+        posterior.sample(10, sampler=tempered)
+
+
+def test_options_of_rejection_choose_it():
+    posterior = posterior_of(two_modes, cube(10))
+    with pytest.raises(eande.BudgetExceeded, match="expected 10 samples within 5000 evaluations"):
+        posterior.sample(10, bound=1.0, max_evaluations=5_000)
