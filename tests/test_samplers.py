@@ -110,3 +110,14 @@ def test_options_of_rejection_choose_it():
     posterior = posterior_of(two_modes, cube(10))
     with pytest.raises(eande.BudgetExceeded, match="expected 10 samples within 5000 evaluations"):
         posterior.sample(10, bound=1.0, max_evaluations=5_000)
+
+
+def test_particles_that_do_not_move_far_are_told():
+    """A long thin banana: no mixture fits, and walks are short."""
+
+    def banana(phi):
+        bent = phi[:, 1::2] - 4 * phi[:, ::2].square() + 0.5
+        return -(bent / 0.01).square().sum(1) / 2
+
+    with pytest.warns(eande.EandeWarning, match="particles are still correlated with where they began"):
+        posterior_of(banana, cube(10)).sample(500, seed=0, sampler=tempered, particles=2_000)

@@ -15,6 +15,7 @@ References:
 from __future__ import annotations
 
 import math
+import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from eande.core.checks import InputError, check_count
+from eande.core.checks import EandeWarning, InputError, check_count
 from eande.core.prior import BoxPrior, Prior
 from eande.core.rejection import BudgetExceeded
 from eande.core.seeds import derive_seed
@@ -36,6 +37,8 @@ _WALKS_ACCEPTED = 0.3
 # The effective share of the particles each temperature leaves; rounds end under the correlation, or when they are spent.
 _KEEP, _CORRELATION, _ROUNDS = 0.5, 0.2, 10
 _COMPONENTS = 8
+# A correlation above which the last rounds have not forgotten their start.
+_WORRYING = 0.5
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,9 @@ def tempered(
 ) -> tuple[Tensor, TemperedInfo]:
     """Draw ``n`` samples of a posterior, shape (n, D); the prior needs a density.
 
+    What it cannot see: a mode so narrow beside the others that no particle comes near it at small exponents, such as one of a third of their width
+    in every one of ten parameters. It is then missing, and nothing in ``info`` tells.
+
     Args:
         posterior: what to sample.
         n: how many samples.
@@ -81,6 +87,11 @@ def tempered(
     run = _Run(posterior, max(n, particles), seed, max_evaluations)
     while run.beta < 1:
         run.warm()
+    if run.left[-1] > _WORRYING:
+        warnings.warn(
+            f"sampling: particles are still correlated with where they began ({run.left[-1]:.2f}); more of them, or another sampler, may be needed",
+            EandeWarning, stacklevel=3,
+        )  # fmt: skip
     order = torch.randperm(run.size, generator=run.stream, device=run.x.device)[:n]
     return run.place.back(run.x[order]).float(), run.info()
 
