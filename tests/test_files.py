@@ -13,8 +13,9 @@ import eande
 from conftest import Function, quick_fit
 from eande.core.checks import InputError
 from eande.core.files import read_tensors, write_tensors
+from eande.core.loading import prior_from_description
 from eande.core.model import EmbedAndEmulate
-from eande.core.prior import BoxPrior, DistributionPrior, EmpiricalPrior, SamplerPrior, prior_from_description
+from eande.core.prior import BoxPrior, DistributionPrior, EmpiricalPrior, SamplerPrior
 from eande.core.similarity import Cosine
 
 BOX = BoxPrior([-1, -1], [1, 1], names=["a", "b"])

@@ -13,7 +13,7 @@ from conftest import Function, exact_model, quick_fit
 from eande.core.checks import EandeWarning, InputError
 from eande.core.model import EmbedAndEmulate
 from eande.core.prior import BoxPrior, DistributionPrior, SamplerPrior
-from eande.core.rejection import BudgetExceeded, SampleInfo
+from eande.core.rejection import BudgetExceeded, SampleInfo, acceptance_rejection
 from eande.core.similarity import Cosine, Dot
 from eande.diagnostics.distances import l1_distance
 from eande.experiments.synthetic import angle_test
@@ -230,7 +230,7 @@ def test_a_proposal_of_ones_own():
 def test_the_budget_ends_sampling_with_what_was_found():
     posterior = linear_gaussian_model(noise=0.01).posterior([2.5])
     with pytest.raises(BudgetExceeded, match=r"expected 10000 samples within 20000 evaluations, got \d+ .*acceptance rate") as caught:
-        posterior.sample(10_000, max_evaluations=20_000)
+        posterior.sample(10_000, max_evaluations=20_000, sampler=acceptance_rejection)
     assert isinstance(caught.value.info, SampleInfo)
     assert caught.value.phi.shape[1] == 1
     assert caught.value.info.evaluations <= 20_000

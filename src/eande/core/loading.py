@@ -6,13 +6,14 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.distributions import Distribution, Independent
 
 from eande.core.checks import InputError, show_shape
 from eande.core.ensemble import ensemble
 from eande.core.files import read_tensors
 from eande.core.model import EmbedAndEmulate
 from eande.core.networks import Standardizer, make_network
-from eande.core.prior import as_prior, prior_from_description
+from eande.core.prior import STORED_DISTRIBUTIONS, BoxPrior, DistributionPrior, EmpiricalPrior, Prior, as_prior
 from eande.core.saving import FORMAT, probe
 from eande.core.similarity import make_similarity
 
@@ -100,3 +101,26 @@ def _empty_standardizer(path: str | Path, tensors: dict[str, Tensor], name: str)
     if f"{name}.mean" not in tensors or f"{name}.scale" not in tensors:
         raise InputError(f"{path}: expected the tensors {name}.mean and {name}.scale, got neither or one")
     return Standardizer(tensors[f"{name}.mean"], tensors[f"{name}.scale"])
+
+
+def prior_from_description(description: dict[str, Any], draws: Tensor | None) -> Prior | None:
+    """Make the prior a file describes; None where it has to be handed over again."""
+    kind, names = description["kind"], description["names"]
+    if kind == "box":
+        return BoxPrior(description["low"], description["high"], names=names)
+    if kind == "empirical":
+        return EmpiricalPrior(draws, names=names)
+    if kind == "distribution" and description["distribution"] is not None:
+        return DistributionPrior(_make_distribution(description["distribution"]), names=names)
+    return None
+
+
+def _make_distribution(description: dict[str, Any]) -> Distribution:
+    name = description["name"]
+    if name == "Independent":
+        return Independent(_make_distribution(description["base"]), description["dimensions"])
+    if name not in STORED_DISTRIBUTIONS:
+        raise InputError(f"prior: expected one of torch's own distributions in the file, got {name!r}")
+    arguments = {key: torch.tensor(value) for key, value in description["arguments"].items()}
+    made: Distribution = getattr(torch.distributions, name)(**arguments)
+    return made

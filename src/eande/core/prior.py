@@ -270,20 +270,8 @@ def as_prior(prior: Any) -> Prior:
     raise InputError(f"prior: expected an eande prior or a torch Distribution, got {type(prior).__name__}")
 
 
-def prior_from_description(description: dict[str, Any], draws: Tensor | None) -> Prior | None:
-    """Make the prior a file describes; None where it has to be handed over again."""
-    kind, names = description["kind"], description["names"]
-    if kind == "box":
-        return BoxPrior(description["low"], description["high"], names=names)
-    if kind == "empirical":
-        return EmpiricalPrior(draws, names=names)
-    if kind == "distribution" and description["distribution"] is not None:
-        return DistributionPrior(_make_distribution(description["distribution"]), names=names)
-    return None
-
-
 # The torch Distributions a file may name: classes made from tensors alone, so that loading calls nothing else.
-_STORED = (
+STORED_DISTRIBUTIONS = (
     "Beta", "Cauchy", "Chi2", "Dirichlet", "Exponential", "Gamma", "Gumbel", "HalfCauchy", "HalfNormal", "InverseGamma", "Kumaraswamy", "Laplace",
     "LogNormal", "LowRankMultivariateNormal", "MultivariateNormal", "Normal", "Pareto", "StudentT", "Uniform", "VonMises", "Weibull",
 )  # fmt: skip
@@ -294,21 +282,10 @@ def _describe_distribution(distribution: Distribution) -> dict[str, Any] | None:
     if isinstance(distribution, Independent):
         base = _describe_distribution(distribution.base_dist)
         return base and {"name": "Independent", "base": base, "dimensions": distribution.reinterpreted_batch_ndims}
-    if name not in _STORED or type(distribution) is not getattr(torch.distributions, name):
+    if name not in STORED_DISTRIBUTIONS or type(distribution) is not getattr(torch.distributions, name):
         return None
     given = ["loc", "scale_tril"] if name == "MultivariateNormal" else list(distribution.arg_constraints)
     return {"name": name, "arguments": {key: getattr(distribution, key).tolist() for key in given}}
-
-
-def _make_distribution(description: dict[str, Any]) -> Distribution:
-    name = description["name"]
-    if name == "Independent":
-        return Independent(_make_distribution(description["base"]), description["dimensions"])
-    if name not in _STORED:
-        raise InputError(f"prior: expected one of torch's own distributions in the file, got {name!r}")
-    arguments = {key: torch.tensor(value) for key, value in description["arguments"].items()}
-    made: Distribution = getattr(torch.distributions, name)(**arguments)
-    return made
 
 
 def _no_density() -> InputError:
