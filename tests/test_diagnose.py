@@ -14,6 +14,7 @@ import eande
 import eande.core.networks
 import eande.core.similarity
 from conftest import Function, exact_model
+from eande import plots
 from eande.core.similarity import Dot
 from eande.diagnostics.diagnose import diagnose
 from eande.diagnostics.identifiability import identifiability
@@ -269,3 +270,12 @@ def test_belonging_tells_wrong_arguments(belongs, held_out):
         eande.Belongs(check.model, eande.simulate(Smooth(), prior, 50, seed=0, progress=False))
     with pytest.raises(eande.InputError, match="held_out: expected Simulations"):
         eande.Belongs(check.model, torch.zeros(3))
+
+
+def test_figures_show_what_was_found(held_out):
+    model = exact_model(VonMisesFisher(8, seed=0))
+    figure = plots.diagnosis(diagnose(model, held_out, draws=500))
+    titles = [axis.get_title() for axis in figure.axes]
+    assert titles[0].startswith("ranks of phi1, p = ")
+    assert titles[2].startswith("coverage, p = ")
+    assert len(plots.ellipses(identifiability(model, held_out, points=5)).axes[0].lines) == 5

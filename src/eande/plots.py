@@ -198,7 +198,7 @@ def diagnosis(found: Diagnosis) -> Figure:
         found: by :func:`eande.diagnose`.
     """
     panels = [(f"ranks of {name}", ranks) for name, ranks in zip(found.names, found.sbc, strict=True)]
-    panels += [("coverage of highest-density regions", found.coverage), ("TARP", found.tarp)]
+    panels += [("coverage", found.coverage), ("TARP", found.tarp)]
     columns = min(3, len(panels) + 1)
     rows = -(-(len(panels) + 1) // columns)
     figure = Figure(figsize=(3.6 * columns, 2.9 * rows), layout="constrained")
