@@ -78,21 +78,8 @@ def simulate(
         redo: ``"damaged"`` checks the whole store and simulates damaged blocks again, ``"failed"`` those with failures.
         progress: whether to show a progress bar.
     """
-    if not callable(simulator):
-        raise InputError(f"simulator: expected a function of (phi, rng), got {simulator!r}")
-    check_count("n", n, 1)
-    check_count("seed", seed, 0)
-    check_choice("design", design, DESIGNS)
-    check_at_least("failure_limit", failure_limit, 0)
-    if block_size is not None:
-        check_count("block_size", block_size, 1)
-        if block_size > _LARGEST_BLOCK:
-            raise InputError(f"block_size: expected at most {_LARGEST_BLOCK}, got {block_size}")
-        block_size = int(block_size)
-    if timeout is not None:
-        check_positive("timeout", timeout)
-    if redo is not None:
-        check_choice("redo", redo, ("damaged", "failed"))
+    _check(simulator, n, seed, design, block_size, timeout, failure_limit, redo)
+    block_size = None if block_size is None else int(block_size)
     # Everything is checked before a store is made or extended.
     check_executor(executor)
     known, n = as_prior(prior), int(n)
@@ -127,6 +114,26 @@ def simulate(
             failed = f"{run.reasons.total()} of {run.ended} simulations failed ({run.commonest()})"
             warnings.warn(f"{failed}: see simulations.failures", EandeWarning, stacklevel=2)
     return target.simulations()
+
+
+def _check(
+    simulator: Any, n: int, seed: int, design: str, block_size: int | None, timeout: float | None, failure_limit: float, redo: str | None
+) -> None:
+    """Refuse what cannot be simulated."""
+    if not callable(simulator):
+        raise InputError(f"simulator: expected a function of (phi, rng), got {simulator!r}")
+    check_count("n", n, 1)
+    check_count("seed", seed, 0)
+    check_choice("design", design, DESIGNS)
+    check_at_least("failure_limit", failure_limit, 0)
+    if block_size is not None:
+        check_count("block_size", block_size, 1)
+        if block_size > _LARGEST_BLOCK:
+            raise InputError(f"block_size: expected at most {_LARGEST_BLOCK}, got {block_size}")
+    if timeout is not None:
+        check_positive("timeout", timeout)
+    if redo is not None:
+        check_choice("redo", redo, ("damaged", "failed"))
 
 
 class _Run:
