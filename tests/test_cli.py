@@ -47,7 +47,7 @@ def test_the_lorenz96_study_runs_at_toy_size(tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore::eande.core.checks.EandeWarning")
-@pytest.mark.parametrize("part", ["symmetry", "normalizer", "timing"])
+@pytest.mark.parametrize("part", ["symmetry", "normalizer", "timing", "training"])
 def test_the_other_parts_of_the_lorenz96_study_run_at_toy_size(part, tmp_path):
     arguments = ["reproduce", "lorenz96", "--size", "toy", "--device", "cpu", "--only", part, "--output", str(tmp_path)]
     done = CliRunner().invoke(app, arguments)
@@ -55,12 +55,14 @@ def test_the_other_parts_of_the_lorenz96_study_run_at_toy_size(part, tmp_path):
     content = json.loads((tmp_path / f"lorenz96-{part}.json").read_text())
     if part == "timing":
         assert content["seconds_by_number_of_phi"]["1000"] < 10 * content["seconds_by_number_of_phi"]["10000"]
+    elif part == "training":
+        assert min(content["seconds_with_one_view"], content["seconds_with_two_views"]) > 0
     else:
         assert {run["variant"] for run in content["runs"]} == set(content["settings"]["variants"])
     page = CliRunner().invoke(app, ["reproduce", "lorenz96", "--only", "page", "--output", str(tmp_path), "--pages", str(tmp_path / "pages")])
     assert page.exit_code == 0, page.output
-    assert len((tmp_path / "pages" / "lorenz96.md").read_text().splitlines()) > 15
-    assert list((tmp_path / "pages").glob("*.png"))
+    assert len((tmp_path / "pages" / "lorenz96.md").read_text().splitlines()) > 12
+    assert list((tmp_path / "pages").glob("*.png")) or part == "training"
 
 
 def test_silly_arguments_get_a_clear_line():

@@ -121,6 +121,7 @@ class Part(StrEnum):
     main = "main"
     printed = "printed"
     timing = "timing"
+    training = "training"
     views = "views"
     symmetry = "symmetry"
     normalizer = "normalizer"
@@ -173,6 +174,8 @@ def lorenz96(
     try:
         if only is Part.timing:
             lorenz96_timing.run_timing(size.value, output, baselines=baselines, **common)
+        elif only is Part.training:
+            lorenz96_timing.run_training(size.value, output, **common)
         elif only in (Part.main, Part.printed):
             results = study.run_main(size.value, methods, chosen_seeds, output, report=report, printed=only is Part.printed, **common)
             console.print(_ring_table(results, study.SIZES[size.value].samples))

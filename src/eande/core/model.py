@@ -146,7 +146,7 @@ class EmbedAndEmulate(nn.Module):
         self._banks, self._recorders = [], {}
         if enabled and self.device.type == "cuda":
             phi = self.prior.sample(_COMPARED, seed=derive_seed(0, "compared")).to(self.device)
-            emulator = for_tensor_cores(self.emulator, self.phi_standardizer(phi))
+            emulator = for_tensor_cores(self.emulator, self.similarity, self.phi_standardizer(phi))
             run = {"embed": self.embed, "emulate": lambda phi: self.similarity.place(emulator(self.phi_standardizer(phi)))}
             for name, network in run.items():
                 self._recorders[name] = Recorder(_named(torch.compile(network, dynamic=False) if compile else network), enabled=True)

@@ -116,15 +116,16 @@ def bank_rejection(posterior: Posterior, n: int, *, seed: int = 0, max_evaluatio
         seed: same seed, same samples.
         max_evaluations: the budget of further draws; beyond it :class:`BudgetExceeded` is raised.
     """
-    scores = posterior.bank_scores().double()
-    uniform = torch.rand(len(scores), generator=generator(seed, "bank acceptance"), dtype=torch.float64).to(scores.device)
-    height = scores.max()
-    found = posterior.bank.phi[scores - uniform.log() >= height]
-    if len(found) < n:
-        more, info = acceptance_rejection(posterior, n - len(found), seed=seed, max_evaluations=max_evaluations)
-        return torch.cat([found, more]), info
-    # In the bank's order they are: any part of it is as random as another.
-    return found[:n], SampleInfo(len(found) / len(scores), height.item() - posterior.log_normalizer, 0, len(scores))
+    scores, stream = posterior.bank_scores().double(), generator(seed, "bank acceptance")
+    height, found, tried = scores.max(), posterior.bank.phi[:0], 0
+    # In the bank's order: any part of it is as random as another.
+    for part, phi in zip(scores.split(_LARGEST_BATCH), posterior.bank.phi.split(_LARGEST_BATCH), strict=True):
+        uniform = torch.rand(len(part), generator=stream, dtype=torch.float64).to(part.device)
+        found, tried = torch.cat([found, phi[part - uniform.log() >= height]]), tried + len(part)
+        if len(found) >= n:
+            return found[:n], SampleInfo(len(found) / tried, height.item() - posterior.log_normalizer, 0, tried)
+    more, info = acceptance_rejection(posterior, n - len(found), seed=seed, max_evaluations=max_evaluations)
+    return torch.cat([found, more]), info
 
 
 def _batch_size(missing: int, accepted: int, candidates: int, left: int) -> int:

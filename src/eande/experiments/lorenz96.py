@@ -69,9 +69,9 @@ class Size:
 
     simulations: int = 500
     validation: int = 50
-    calibration: int = 200
+    calibration: int = 500
     test: int = 200
-    fresh: int = 2_000
+    fresh: int = 4_000
     observations: int = 2_000
     encoder: str = "resnet34"
     epochs: int = 2_000
