@@ -168,6 +168,18 @@ def test_a_score_that_rests_on_a_few_draws_cannot_pass_for_a_good_one():
     assert np.mean(scores) > -0.05
 
 
+def test_looking_once_more_leaves_batch_statistics_alone():
+    """Too few draws carry the score, so it is taken again: of the model as it infers, not as it trains."""
+    prior = BoxPrior([-1], [1])
+    sharp = simulate(lambda phi, rng: phi + 0.01 * rng.standard_normal(phi.shape), prior, 300, seed=0)
+    model = quick_fit(sharp, prior, epochs=40, temperature=0.02, normalizer_draws=100, normalization="batch", ema=0.9)
+    best = max(model.history, key=lambda record: record["held_out_log_ratio"])
+    assert best["effective_draws"] < 100
+    batches = [buffer.item() for name, buffer in model.named_buffers() if "num_batches_tracked" in name]
+    assert batches
+    assert set(batches) == {best["step"]}
+
+
 def test_patience_shorter_than_the_validation_interval(simulations):
     model = quick_fit(simulations, BOX, epochs=40, validate_every=10, patience=5)
     assert model.history[-1]["epoch"] % 10 == 0

@@ -270,7 +270,8 @@ def _finish(trainer: _Trainer, state: TrainingState) -> EmbedAndEmulate:
     """Return the best model seen; the prior itself counts, with its score of 0."""
     if not state.best_weights:
         raise RuntimeError("training failed: no validation gave a finite held-out score; does the encoder return NaN outside training?")
-    model = state.model
+    # A copy is not compiled: inference comes in other shapes, and would be compiled anew for each.
+    model = (copy.deepcopy(state.model) if trainer.settings.compile else state.model).requires_grad_(False).eval()
     model.load_state_dict(state.best_weights)
     model.history = state.history
     best = next(record for record in state.history if record["epoch"] == state.best_epoch)
@@ -290,5 +291,4 @@ def _finish(trainer: _Trainer, state: TrainingState) -> EmbedAndEmulate:
             f"the held-out score ({reached:.3g} nats) rests on {draws:.0f} effective prior draws for some data and may flatter the model; "
             "raise normalizer_draws", EandeWarning, stacklevel=4,
         )  # fmt: skip
-    # A copy is not compiled: inference comes in other shapes, and would be compiled anew for each.
-    return (copy.deepcopy(model) if trainer.settings.compile else model).requires_grad_(False).eval()
+    return model
