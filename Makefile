@@ -11,10 +11,10 @@ demo: $(READY)
 	$(BIN)/eande reproduce lorenz96 --size demo --method calibrated --output out
 
 test: lint
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 test-all: lint
-	$(BIN)/python -m pytest -n 2 -m "slow or not slow"
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "slow or not slow"
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -18,6 +18,13 @@ from eande.training.settings import FitSettings
 torch.set_num_threads(1)
 
 
+def pytest_collection_modifyitems(items):
+    """Send what needs the fitted model to one worker, which fits it once."""
+    for item in items:
+        if "fitted" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("fitted"))
+
+
 class Function(nn.Module):
     """A plain function as a network."""
 

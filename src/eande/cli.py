@@ -97,6 +97,39 @@ def _synthetic_figures(results: list[dict[str, Any]], paper: dict[tuple[int, boo
     return [output / file for file in figures]
 
 
+@reproduce.command()
+def sbibm(
+    size: Annotated[Size, typer.Option(help="paper: every cell, hours on two cores; quick: 10,000 simulations, few observations; toy.")] = Size.paper,
+    task: Annotated[list[str] | None, typer.Option(help="Which of the five; all by default.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of simulations and networks.")] = 0,
+    wheel: Annotated[Path | None, typer.Option(help="sbibm-1.1.0-py2.py3-none-any.whl; by default pip downloads it. Nothing of it is run.")] = None,
+    output: Annotated[Path, typer.Option(help="Folder for sbibm.json.")] = Path("results"),
+    pages: Annotated[Path, typer.Option(help="Folder for the results page.")] = Path("docs/results"),
+) -> None:
+    """Score the field's common benchmark: five tasks, three numbers of simulations, ten observations with exact posteriors."""
+    from eande.core.checks import InputError
+    from eande.experiments import sbibm as study
+    from eande.simulators.sbibm import TASKS
+
+    console = Console()
+    for name in task or ():
+        if name not in TASKS:
+            raise typer.BadParameter(f"expected {' or '.join(TASKS)}, got {name}", param_hint="--task")
+
+    def report(run: dict[str, Any]) -> None:
+        console.print(
+            f"{run['task']}, {run['simulations']:,} simulations: C2ST {run['median']:.3f} after {run['seconds_training']:.0f} s of training"
+        )
+
+    try:
+        path = wheel or study.fetch_wheel(Path.home() / ".cache" / "eande")
+        runs = study.run(size.value, task or list(TASKS), path, output, seed=seed, progress=size is not Size.toy, report=report)
+    except InputError as error:
+        raise typer.BadParameter(str(error)) from None
+    study.write_page(runs, pages / "sbibm.md")
+    console.print(f"wrote {output / 'sbibm.json'} and {pages / 'sbibm.md'}")
+
+
 class Lorenz96Size(StrEnum):
     """How large the Lorenz 96 study is."""
 

@@ -4,7 +4,6 @@ Simulations, the methods compared and the main table; :mod:`eande.experiments.ri
 """
 
 import copy
-import json
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
@@ -16,12 +15,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from eande.core.checks import InputError
 from eande.core.ensemble import ensemble
 from eande.core.model import EmbedAndEmulate
 from eande.core.seeds import derive_seed
 from eande.experiments import ring
-from eande.experiments.records import provenance, write_json
+from eande.experiments.records import provenance, stored_runs, write_json
 from eande.simulation.simulate import simulate
 from eande.simulation.simulations import Simulations
 from eande.simulation.views import Compose, RandomWindow, Roll, View, fixed_views
@@ -266,28 +264,3 @@ def run_main(
                 keep_pictures(output / f"{name}-pictures.npz", method, model, data, chosen.finer)
             last = (model, data)
     return [run | {"model": None, "data": None} for run in runs[:-1]] + [runs[-1] | {"model": last[0], "data": last[1]}]
-
-
-def stored_runs(path: Path, head: dict[str, Any], settings: dict[str, dict[str, Any]] | None = None) -> list[dict[str, Any]]:
-    """Return the runs a result file holds; refuse one whose runs were made in another way, or with other settings of a method."""
-    check_head(path, head)
-    runs: list[dict[str, Any]] = json.loads(path.read_text())["runs"] if path.exists() else []
-    for run in runs:
-        if settings is not None and run["settings"] != _stored(settings[run["method"]]):
-            raise InputError(
-                f"{path}: expected {run['method']} with the settings it has now, got others; use another --output, or move the file away"
-            )
-    return runs
-
-
-def check_head(path: Path, head: dict[str, Any]) -> None:
-    """Refuse to add to or replace a result file that was made in another way."""
-    stored = json.loads(path.read_text()) if path.exists() else head
-    for name, value in head.items():
-        if _stored(stored.get(name)) != _stored(value):
-            raise InputError(f"{path}: expected runs with the same {name} to add to, got others; use another --output, or move the file away")
-
-
-def _stored(value: Any) -> Any:
-    """Return a value as a result file gives it back."""
-    return json.loads(json.dumps(value))

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from eande import plots
 from eande.experiments.lorenz96 import BASELINES, METHODS
+from eande.experiments.records import table
 from eande.experiments.ring import HALF_WIDTH, LEVELS
 
 _HEAD = """# Lorenz 96: the study
@@ -46,12 +47,6 @@ def write_page(results: Path, pages: Path) -> Path:
     path = pages / "lorenz96.md"
     path.write_text("\n".join(parts))
     return path
-
-
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a Markdown table."""
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
 
 
 def _save(figure: Any, pages: Path, name: str, text: str) -> str:

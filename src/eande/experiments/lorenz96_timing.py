@@ -13,7 +13,7 @@ import torch
 from eande.core.checks import EandeWarning
 from eande.core.model import EmbedAndEmulate
 from eande.experiments import lorenz96 as study
-from eande.experiments.records import ResultFile, provenance
+from eande.experiments.records import ResultFile, check_head, provenance
 from eande.simulators.lorenz96 import Lorenz96
 
 PHIS = 10_000
@@ -73,7 +73,7 @@ def run_training(size: str, output: Path, *, device: str, progress: bool) -> dic
 
 def _new_file(name: str, size: str, output: Path, device: str) -> ResultFile:
     path, head = output / f"{name}.json", {"study": name, "size": size, "device": device, "settings": asdict(study.SIZES[size])}
-    study.check_head(path, head)
+    check_head(path, head)
     return ResultFile(path, **head, provenance=provenance("numba", "sbi"))
 
 

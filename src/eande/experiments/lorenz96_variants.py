@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from eande.experiments import lorenz96 as study
-from eande.experiments.records import provenance, write_json
+from eande.experiments.records import provenance, stored_runs, write_json
 
 _LOSSES = {"L_sym": {}, "L_ΦY only": {"loss": "phi_y"}, "L_YΦ only": {"loss": "y_phi"}}
 VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
@@ -49,7 +49,7 @@ def run_variants(
     plain = asdict(study.fit_settings(chosen, "plain", 0, device))
     settings = asdict(chosen) | {"variants": VARIANTS[name], "plain": plain}
     head = {"study": f"lorenz96-{name}", "size": size, "device": device, "settings": settings}
-    runs = study.stored_runs(path, head)
+    runs = stored_runs(path, head)
     for seed in seeds:
         missing = {label: changes for label, changes in VARIANTS[name].items() if not any((r["variant"], r["seed"]) == (label, seed) for r in runs)}
         if not missing:

@@ -6,13 +6,15 @@ import platform
 import shutil
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import torch
+
+from eande.core.checks import InputError
 
 _LIBRARIES = ("torch", "numpy", "scipy", "lightning", "safetensors")
 
@@ -70,3 +72,34 @@ class ResultFile:
         print(f"{name}: {value}", flush=True)
         self.content |= {name: value, "seconds": time.perf_counter() - self._began}
         write_json(self.path, self.content)
+
+
+def stored_runs(path: Path, head: dict[str, Any], settings: dict[str, dict[str, Any]] | None = None) -> list[dict[str, Any]]:
+    """Return the runs a result file holds; refuse one whose runs were made in another way, or with other settings of a method."""
+    check_head(path, head)
+    runs: list[dict[str, Any]] = json.loads(path.read_text())["runs"] if path.exists() else []
+    for run in runs:
+        if settings is not None and run["settings"] != _stored(settings[run["method"]]):
+            raise InputError(
+                f"{path}: expected {run['method']} with the settings it has now, got others; use another --output, or move the file away"
+            )
+    return runs
+
+
+def check_head(path: Path, head: dict[str, Any]) -> None:
+    """Refuse to add to or replace a result file that was made in another way."""
+    stored = json.loads(path.read_text()) if path.exists() else head
+    for name, value in head.items():
+        if _stored(stored.get(name)) != _stored(value):
+            raise InputError(f"{path}: expected runs with the same {name} to add to, got others; use another --output, or move the file away")
+
+
+def _stored(value: Any) -> Any:
+    """Return a value as a result file gives it back."""
+    return json.loads(json.dumps(value))
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a Markdown table."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"

@@ -26,7 +26,7 @@ from eande.core.losses import inter_domain_info_nce, view_info_nce
 from eande.core.model import EmbedAndEmulate
 from eande.core.recording import Recorder
 from eande.core.scores import ENOUGH_DRAWS, HeldOutScore, estimate_normalizer, held_out_score, refine_normalizer
-from eande.core.seeds import derive_seed
+from eande.core.seeds import derive_seed, seed_global
 from eande.simulation.simulations import Simulations
 from eande.simulation.sources import take
 from eande.simulation.views import View, fixed_views
@@ -175,7 +175,7 @@ class _Trainer:
             factor = learning_rate_factor(state.step, self.batches.steps_per_epoch * settings.epochs, settings.warmup)
             group["lr"] = group["rate"] * settings.learning_rate * factor
         optimizer.zero_grad(set_to_none=not gradient.recorded)
-        torch.manual_seed(derive_seed(settings.seed, "step", state.step))
+        seed_global(derive_seed(settings.seed, "step", state.step), self.fabric.device)
         y = batch.y if batch.y_view is None else torch.cat([batch.y, batch.y_view])
         inputs = (y, torch.cat([batch.phi, batch.failed_phi]), batch.groups)
         parts = gradient(*(x.to(self.fabric.device, non_blocking=True) for x in inputs))

@@ -19,7 +19,7 @@ from lightning.fabric import Fabric
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
-from eande.core.seeds import derive_seed
+from eande.core.seeds import derive_seed, seed_global
 
 Network = Callable[[Tensor], Tensor]
 Loss = Callable[[Sequence[Tensor]], Tensor]
@@ -62,7 +62,7 @@ def backward(
 
 
 def _run(fabric: Fabric, network: Network, x: Tensor, seed: int) -> Tensor:
-    torch.manual_seed(seed)
+    seed_global(seed, fabric.device)
     with fabric.autocast():
         return network(x)
 

@@ -1,0 +1,165 @@
+"""The field's common benchmark: five tasks of sbibm at three numbers of simulations, against samples of the exact posteriors of ten observations.
+
+One set of settings serves all tasks and sizes. Scores are sbibm's classifier two-sample test, ½ where posterior and reference cannot be told apart.
+"""
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from eande.core.checks import InputError
+from eande.core.model import EmbedAndEmulate
+from eande.diagnostics.distances import c2st
+from eande.experiments.records import provenance, stored_runs, table, write_json
+from eande.simulation.simulate import simulate
+from eande.simulators.sbibm import OBSERVATIONS, TASKS, read_reference
+from eande.training.fit import fit
+from eande.training.settings import FitSettings
+
+WHEEL = "sbibm-1.1.0-py2.py3-none-any.whl"
+# Medians over the ten observations at 1,000, 10,000 and 100,000 simulations, of sbibm's published runs (gaussian_mixture: of its later rerun).
+PUBLISHED = {
+    "two_moons": {"NRE": (0.815, 0.765, 0.616), "NPE": (0.715, 0.608, 0.542)},
+    "gaussian_linear": {"NRE": (0.690, 0.559, 0.524), "NPE": (0.686, 0.534, 0.506)},
+    "gaussian_mixture": {"NRE": (0.768, 0.737, 0.729), "NPE": (0.701, 0.602, 0.547)},
+    "slcp": {"NRE": (0.970, 0.957, 0.932), "NPE": (0.973, 0.907, 0.819)},
+    "bernoulli_glm": {"NRE": (0.900, 0.818, 0.734), "NPE": (0.873, 0.668, 0.556)},
+}
+BUDGETS = (1_000, 10_000, 100_000)
+# Samples per score: the classifier of ten parameters needs minutes for the benchmark's 10,000.
+SAMPLES, FEWER, LOW_DIMENSION = 10_000, 2_000, 2
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much work a run is.
+
+    Args:
+        budgets: numbers of simulations.
+        steps: of the optimiser, about.
+        observations: how many of the ten.
+        samples: per score, at most.
+        rescored: how many observations of a task are scored again with the benchmark's 10,000 samples, where fewer are used.
+    """
+
+    budgets: tuple[int, ...] = BUDGETS
+    steps: int = 20_000
+    observations: int = 10
+    samples: int = SAMPLES
+    rescored: int = 1
+
+
+SIZES = {
+    "paper": Size(),
+    "quick": Size(budgets=(10_000,), steps=5_000, observations=3, samples=1_000, rescored=0),
+    "toy": Size(budgets=(200,), steps=20, observations=2, samples=100, rescored=0),
+}
+
+
+def fit_settings(simulations: int, steps: int, seed: int) -> FitSettings:
+    """Return the settings of all tasks: the library's own; only the length of training is chosen, in steps."""
+    plain = FitSettings(device="cpu", seed=seed)
+    per_epoch = max(1, -(-round(0.9 * simulations) // plain.batch_size))
+    return FitSettings(epochs=max(1, steps // per_epoch), device="cpu", seed=seed)
+
+
+def fetch_wheel(folder: Path) -> Path:
+    """Return the path of sbibm's wheel, of which only the data are used; pip downloads it the first time."""
+    path = folder / WHEEL
+    if not path.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, "-m", "pip", "download", "sbibm==1.1.0", "--no-deps", "--only-binary", ":all:", "--dest", str(folder)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise InputError(f"wheel: expected {path}, which pip could not download: {(done.stderr.strip() or 'no message').splitlines()[-1]}")
+    return path
+
+
+def run(
+    size: str,
+    tasks: Iterable[str],
+    wheel: Path,
+    output: Path,
+    *,
+    seed: int = 0,
+    progress: bool,
+    report: Callable[[dict[str, Any]], None],
+) -> list[dict[str, Any]]:
+    """Score every task at every number of simulations and write ``sbibm.json`` after each; cells that the file holds already are not repeated."""
+    chosen, path = SIZES[size], output / "sbibm.json"
+    settings = asdict(chosen) | {"fit": asdict(fit_settings(10_000, chosen.steps, seed))}
+    head = {"study": "sbibm", "size": size, "settings": settings, "published": PUBLISHED}
+    runs = stored_runs(path, head)
+    for budget in chosen.budgets:
+        for task in tasks:
+            if any((run["task"], run["simulations"], run["seed"]) == (task, budget, seed) for run in runs):
+                continue
+            runs.append(_cell(task, budget, chosen, wheel, seed, progress=progress))
+            report(runs[-1])
+            write_json(path, head | {"runs": runs})
+    return runs
+
+
+def _cell(task: str, budget: int, size: Size, wheel: Path, seed: int, *, progress: bool) -> dict[str, Any]:
+    prior, simulator = TASKS[task].prior, TASKS[task].simulator
+    began = time.perf_counter()
+    model = fit(simulate(simulator, prior, budget, seed=seed, progress=progress), prior,
+                settings=fit_settings(budget, size.steps, seed), progress=progress)  # fmt: skip
+    found: dict[str, Any] = {
+        "task": task,
+        "simulations": budget,
+        "seed": seed,
+        "seconds_training": time.perf_counter() - began,
+        "held_out_log_ratio": max(record["held_out_log_ratio"] for record in model.history),
+        "scores": [],
+        "samples": size.samples if prior.dimension <= LOW_DIMENSION else min(FEWER, size.samples),
+        "seconds_sampling": 0.0,
+        "rescored": {},
+    }
+    for number in OBSERVATIONS[: size.observations]:
+        reference = read_reference(wheel, task, number)
+        began = time.perf_counter()
+        samples = _draw(model, reference.observation, size.samples)
+        found["seconds_sampling"] += time.perf_counter() - began
+        used = found["samples"]
+        found["scores"].append(c2st(reference.samples[:used], samples[:used]))
+        if used < SAMPLES and number <= size.rescored and budget == 10_000:
+            found["rescored"][number] = c2st(reference.samples, samples)
+    return found | {"median": median(found["scores"]), "provenance": provenance("scikit-learn")}
+
+
+def _draw(model: EmbedAndEmulate, observation: Any, n: int) -> Any:
+    samples, _ = model.posterior(observation, draws=100_000).sample(n, seed=0)
+    return samples
+
+
+def write_page(runs: list[dict[str, Any]], path: Path) -> None:
+    """Write the table of medians beside the published ones."""
+    rows = []
+    for task, published in PUBLISHED.items():
+        for budget in sorted({run["simulations"] for run in runs}):
+            cells = [run for run in runs if (run["task"], run["simulations"]) == (task, budget)]
+            others = [f"{published[name][BUDGETS.index(budget)]:.3f}" if budget in BUDGETS else "–" for name in ("NRE", "NPE")]
+            for run in cells:
+                spread = f"{min(run['scores']):.3f}–{max(run['scores']):.3f}"
+                rows.append([task, f"{budget:,}", f"{run['median']:.3f}", spread, *others, f"{run['samples']:,}", f"{run['seconds_training']:.0f} s"])
+    head = ["task", "simulations", "E&E", "range", "NRE", "NPE", "samples per score", "training"]
+    offsets = [
+        f"{run['task']}, observation {number}: {score:.3f} with 10,000 samples, {run['scores'][int(number) - 1]:.3f} with {run['samples']:,}"
+        for run in runs
+        for number, score in run["rescored"].items()
+    ]
+    text = [
+        "# The common benchmark: sbibm\n",
+        "Generated from `results/sbibm.json` by `eande reproduce sbibm`; do not edit. Classifier two-sample test, ½ is perfect: medians over ten",
+        "observations. NRE and NPE: the medians sbibm published. One set of settings for all tasks: the library's defaults.\n",
+        table(head, rows),
+        *([f"Fewer samples give lower scores: {'; '.join(offsets)}.\n"] if offsets else []),
+    ]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(text))

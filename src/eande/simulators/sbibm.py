@@ -1,0 +1,145 @@
+"""Five tasks of the benchmark sbibm 1.1.0: priors, simulators, and what its wheel holds: observations with samples of their exact posteriors.
+
+    two_moons          2 → 2     two crescents
+    gaussian_linear   10 → 10    a Gaussian of known covariance
+    gaussian_mixture   2 → 2     a wide and a narrow Gaussian with one mean
+    slcp               5 → 8     simple likelihood, complex posterior: four modes
+    bernoulli_glm     10 → 10    a generalised linear model of spikes, through its sufficient statistics
+
+Nothing of sbibm is imported: its dependencies are old, and the wheel is a zip file.
+
+Reference:
+    Lueckmann, Boelts, Greenberg, Gonçalves and Macke, *Benchmarking Simulation-Based Inference*, 2021.
+"""
+
+import bz2
+import io
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.distributions import MultivariateNormal
+
+from eande.core.checks import InputError, check_choice
+from eande.core.prior import BoxPrior, DistributionPrior, Prior
+
+OBSERVATIONS = range(1, 11)
+# On the diagonal of SLCP's covariance, as in sbibm.
+_JITTER = 1e-6
+# Of gaussian_linear, of the prior and of the noise: sbibm's "scale" is a variance.
+_VARIANCE = 0.1
+
+
+@dataclass(frozen=True)
+class Task:
+    """A prior and a simulator of batches, ``(phi, rng) -> y``, as :func:`eande.simulate` takes them."""
+
+    prior: Prior
+    simulator: Callable[[np.ndarray, np.random.Generator], np.ndarray]
+
+
+def two_moons(phi: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Return a point of a crescent of radius 0.1 beside (−|φ₁ + φ₂|, φ₂ − φ₁)/√2."""
+    angle, radius = np.pi * (rng.random(len(phi)) - 0.5), 0.1 + 0.01 * rng.standard_normal(len(phi))
+    centre = np.stack([-np.abs(phi[:, 0] + phi[:, 1]), phi[:, 1] - phi[:, 0]], axis=1) / np.sqrt(2)
+    return np.stack([radius * np.cos(angle) + 0.25, radius * np.sin(angle)], axis=1) + centre
+
+
+def gaussian_linear(phi: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Return φ with noise of variance 0.1."""
+    return phi + np.sqrt(_VARIANCE) * rng.standard_normal(phi.shape)
+
+
+def gaussian_mixture(phi: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Return φ with noise of standard deviation 1 or 0.1, each half of the time."""
+    spread = np.where(rng.random((len(phi), 1)) < 0.5, 1.0, 0.1)
+    return phi + spread * rng.standard_normal(phi.shape)
+
+
+def slcp(phi: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Return four draws of a 2-d normal law with mean (φ₁, φ₂), standard deviations φ₃², φ₄² and correlation tanh φ₅, one after the other."""
+    phi = phi.astype(np.float64)
+    first, second, correlation = phi[:, 2] ** 2, phi[:, 3] ** 2, np.tanh(phi[:, 4])
+    a = np.sqrt(first**2 + _JITTER)
+    b = correlation * first * second / a
+    c = np.sqrt(second**2 + _JITTER - b**2)
+    noise = rng.standard_normal((4, 2, len(phi)))
+    points = np.stack([phi[:, 0] + a * noise[:, 0], phi[:, 1] + b * noise[:, 0] + c * noise[:, 1]], axis=1)
+    return points.reshape(8, len(phi)).T
+
+
+def _design() -> np.ndarray:
+    """Return bernoulli_glm's design (100, 10): ones, then a frozen stimulus delayed by 0 … 8 steps."""
+    stimulus = np.random.RandomState(42).randn(100).astype(np.float32)
+    design = np.zeros((100, 10), dtype=np.float32)
+    design[:, 0] = 1
+    for delay in range(9):
+        design[delay:, 1 + delay] = stimulus[: 100 - delay]
+    return design
+
+
+def bernoulli_glm(phi: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Return the number of spikes and the spike-triggered sums of the stimulus, of 100 time steps."""
+    design = _design()
+    rate = 1 / (1 + np.exp(-phi @ design.T))
+    spikes = (rng.random(rate.shape) < rate).astype(np.float32)
+    return spikes @ design
+
+
+def _glm_prior() -> DistributionPrior:
+    """Return N(0, 2) for the offset and N(0, (FᵀF)⁻¹) for the filter, F = DD + diag √(i/9), D the first differences."""
+    difference = np.eye(9) - np.eye(9, k=-1)
+    smooth = difference @ difference + np.diag(np.sqrt(np.arange(9) / 9))
+    precision = np.zeros((10, 10))
+    precision[0, 0] = 0.5
+    precision[1:, 1:] = smooth.T @ smooth
+    return DistributionPrior(MultivariateNormal(torch.zeros(10), precision_matrix=torch.from_numpy(precision).float()))
+
+
+def _box(half_width: float, dimension: int) -> BoxPrior:
+    return BoxPrior([-half_width] * dimension, [half_width] * dimension)
+
+
+TASKS = {
+    "two_moons": Task(_box(1, 2), two_moons),
+    "gaussian_linear": Task(DistributionPrior(MultivariateNormal(torch.zeros(10), _VARIANCE * torch.eye(10))), gaussian_linear),
+    "gaussian_mixture": Task(_box(10, 2), gaussian_mixture),
+    "slcp": Task(_box(3, 5), slcp),
+    "bernoulli_glm": Task(_glm_prior(), bernoulli_glm),
+}
+
+
+@dataclass(frozen=True)
+class Reference:
+    """One observation of a task.
+
+    Args:
+        observation: y, shape (d,).
+        parameters: the φ it was simulated from, (D,).
+        samples: of its exact posterior, (10000, D).
+    """
+
+    observation: Tensor
+    parameters: Tensor
+    samples: Tensor
+
+
+def read_reference(wheel: str | Path, task: str, number: int) -> Reference:
+    """Read an observation of a task, numbered from 1 to 10, from the wheel of sbibm 1.1.0."""
+    check_choice("task", task, tuple(TASKS))
+    folder = f"sbibm/tasks/{task}/files/num_observation_{number}"
+    try:
+        with zipfile.ZipFile(wheel) as files:
+            observation, parameters = (_numbers(files.read(f"{folder}/{name}.csv")) for name in ("observation", "true_parameters"))
+            samples = _numbers(bz2.decompress(files.read(f"{folder}/reference_posterior_samples.csv.bz2")))
+    except (OSError, zipfile.BadZipFile, KeyError) as error:
+        raise InputError(f"wheel: expected the file sbibm-1.1.0-py2.py3-none-any.whl, got {wheel} ({error})") from None
+    return Reference(observation[0], parameters[0], samples)
+
+
+def _numbers(table: bytes) -> Tensor:
+    return torch.from_numpy(np.loadtxt(io.BytesIO(table), delimiter=",", skiprows=1, dtype=np.float32, ndmin=2))
