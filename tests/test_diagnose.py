@@ -148,11 +148,13 @@ def test_wrong_arguments_are_told(held_out, options, message):
 
 
 def test_pareto_k_tells_heavy_tails():
+    """Weights of a Pareto law with exponent a have k = 1/a; those of a bounded ratio, near its flat top, a negative one."""
     random = np.random.default_rng(0)
-    light, heavy = random.uniform(size=5_000), np.log(random.pareto(0.8, size=5_000))
-    k = pareto_k(torch.tensor(np.stack([light, heavy])))
-    assert k[0] < 0.5
-    assert k[1] > 0.7
+    heavy = [np.log(1 + random.pareto(a, size=50_000)) for a in (0.8, 2.0, 10.0)]
+    bounded = -(random.uniform(-1, 1, size=(50_000, 2)) ** 2).sum(1) / 0.02
+    k = pareto_k(torch.tensor(np.stack([*heavy, bounded])))
+    np.testing.assert_allclose(k[:3], [1 / 0.8, 0.5, 0.1], atol=0.2)
+    assert k[3] < 0
 
 
 # --- identifiability

@@ -10,6 +10,7 @@ from conftest import Function
 from eande.core.rejection import SampleInfo, acceptance_rejection
 from eande.core.similarity import Dot
 from eande.core.tempered import TemperedInfo, tempered
+from eande.diagnostics.importance import resample
 
 
 def posterior_of(score, prior, draws=50_000):
@@ -121,3 +122,28 @@ def test_particles_that_do_not_move_far_are_told():
 
     with pytest.warns(eande.EandeWarning, match="particles are still correlated with where they began"):
         posterior_of(banana, cube(10)).sample(500, seed=0, sampler=tempered, particles=2_000)
+
+
+# --- resampling
+
+
+def test_resampled_draws_follow_the_posterior():
+    posterior = posterior_of(lambda phi: two_modes(phi, width=0.1), cube(2), draws=200_000)
+    phi, info = posterior.sample(20_000, seed=0, sampler=resample)
+    first = phi[phi.mean(1) > 0]
+    # As many of each mode as the bank has, whose draws are an error of their own.
+    assert len(first) / len(phi) == pytest.approx(0.7, abs=4 * math.sqrt(0.21 / info.effective_draws) + 0.013)
+    assert torch.allclose(first.mean(0), torch.full((2,), 0.5), atol=0.01)
+    assert torch.allclose(first.std(0), torch.full((2,), 0.1), atol=0.005)
+    assert info.pareto_k < 0.5
+    again, other = (posterior.sample(100, seed=seed, sampler=resample)[0] for seed in (0, 1))
+    assert torch.equal(again, posterior.sample(100, seed=0, sampler=resample)[0])
+    assert not torch.equal(again, other)
+
+
+def test_resampling_says_when_too_few_draws_matter():
+    posterior = posterior_of(lambda phi: two_modes(phi, width=0.05), cube(10), draws=5_000)
+    with pytest.warns(eande.EandeWarning, match=r"only \d+ of 5000 prior draws carry the posterior, Pareto k"):
+        phi, info = posterior.sample(50, sampler=resample)
+    assert phi.shape == (50, 10)
+    assert info.effective_draws < 10

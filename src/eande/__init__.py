@@ -12,7 +12,7 @@ The map, in the order in which data flow::
                  fit(…, members=5), ensemble(models), model.calibrate(held_out)          eande.core
     posterior    model.posterior(y): log_prob, log_ratio, sample, map, summary           eande.core.posterior
     trust        diagnose(model, held_out), identifiability(model, simulations),         eande.diagnostics
-                 Belongs(model, held_out)(y)
+                 Belongs(model, held_out)(y), posterior.sample(n, sampler=resample)
     neighbours   bridges.sbi (EE, Potential, as_posterior), bridges.arviz (to_arviz)     eande.bridges
 """
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from eande.diagnostics.belonging import Belonging, Belongs
     from eande.diagnostics.diagnose import Diagnosis, diagnose
     from eande.diagnostics.identifiability import Identifiability, identifiability
+    from eande.diagnostics.importance import resample
     from eande.simulation.blocks import SimulationError, each
     from eande.simulation.simulate import simulate
     from eande.simulation.simulations import Failures, Simulations
@@ -68,6 +69,7 @@ _HOMES = {
     "Diagnosis": "diagnostics.diagnose",
     "identifiability": "diagnostics.identifiability",
     "Identifiability": "diagnostics.identifiability",
+    "resample": "diagnostics.importance",
     "Belongs": "diagnostics.belonging",
     "Belonging": "diagnostics.belonging",
     "SimulationError": "simulation.blocks",
@@ -78,7 +80,7 @@ _HOMES = {
 __all__ = [
     "BoxPrior", "DistributionPrior", "SamplerPrior", "EmpiricalPrior", "simulate", "each", "Simulations", "Failures", "Store", "RandomWindow", "Roll",
     "Compose", "FitSettings", "fit", "EmbedAndEmulate", "ensemble", "Calibration",
-    "load", "Posterior", "SampleInfo", "BudgetExceeded", "diagnose", "Diagnosis", "identifiability", "Identifiability", "Belongs", "Belonging",
+    "load", "Posterior", "SampleInfo", "BudgetExceeded", "diagnose", "Diagnosis", "identifiability", "Identifiability", "Belongs", "Belonging", "resample",
     "SimulationError", "InputError", "EandeWarning",
 ]  # fmt: skip
 

@@ -15,7 +15,7 @@ from eande.core.checks import InputError, check_count
 from eande.core.model import EmbedAndEmulate
 from eande.core.scores import ENOUGH_DRAWS, Normalizer, coefficient_of_variation, estimate_normalizer
 from eande.core.seeds import derive_seed, generator
-from eande.diagnostics.importance import pareto_k
+from eande.diagnostics.importance import UNRELIABLE, pareto_k
 from eande.diagnostics.ranks import Uniformity, Weighed, uniformity, weigh
 from eande.simulation.simulations import Simulations
 from eande.simulation.sources import take
@@ -28,8 +28,6 @@ _DRAWS_PER_DATUM = 20
 _PARETO_DATA = 100
 # The information within so many nats of what so many draws can show is a ceiling, not a measurement.
 _NEAR = 1.0
-# Pareto k above which importance weights carry no estimate.
-_UNRELIABLE = 0.7
 
 
 @dataclass(frozen=True)
@@ -225,8 +223,8 @@ def _verdicts(found: Diagnosis, alarm: float) -> Iterator[Verdict]:
             "draws", None, f"fewer than {ENOUGH_DRAWS} draws carry {100 * few:.0f} % of the posteriors, checks are blunt there: raise draws"
         )
     if found.pareto_k is not None:
-        unreliable = int((found.pareto_k > _UNRELIABLE).sum())
-        yield Verdict("importance", None, f"Pareto k above {_UNRELIABLE} for {unreliable} of {len(found.pareto_k)} posteriors")
+        unreliable = int((found.pareto_k > UNRELIABLE).sum())
+        yield Verdict("importance", None, f"Pareto k above {UNRELIABLE} for {unreliable} of {len(found.pareto_k)} posteriors")
 
 
 def _calibrated(name: str, ranks: Uniformity, alarm: float, fault: str, text: str = "") -> Verdict:

@@ -162,18 +162,10 @@ class BaselinePosterior(Posterior):
     """A posterior of a baseline: a flow is drawn from directly, a ratio by acceptance–rejection as for E&E."""
 
     def sample(self, n: int, *, seed: int = 0, sampler: Sampler | None = None, **options: Any) -> tuple[Tensor, Any]:
-        """Draw ``n`` samples, shape (n, D), and news about them.
-
-        A ratio too sharp for the budget of acceptance–rejection is sampled from the bank's draws by their weights, with replacement.
-        """
+        """Draw ``n`` samples, shape (n, D), and news about them."""
         if cast(Any, self.model).kind == "npe-c":
             return self._from_flow(n, seed)
-        try:
-            return super().sample(n, seed=seed, sampler=sampler or acceptance_rejection, **options)
-        except BudgetExceeded as stopped:
-            with global_seed(seed, "resampling", device=self.model.device):
-                chosen = torch.multinomial(self.bank_scores().double().softmax(0), n, replacement=True)
-            return self.bank.phi[chosen], stopped.info
+        return super().sample(n, seed=seed, sampler=sampler or acceptance_rejection, **options)
 
     def _from_flow(self, n: int, seed: int) -> tuple[Tensor, SampleInfo]:
         found, tried, batch = torch.empty(0, self.prior.dimension, device=self.model.device), 0, 0

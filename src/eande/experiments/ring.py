@@ -5,6 +5,7 @@ our knowledge of F, which must match our error: distances to the reference are s
 """
 
 import math
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,9 +14,11 @@ import torch
 from scipy import stats
 from torch import Tensor
 
+from eande.core.checks import EandeWarning
 from eande.core.rejection import BudgetExceeded, bank_rejection
 from eande.core.seeds import derive_seed, generator
 from eande.diagnostics.distances import squared_mmd
+from eande.diagnostics.importance import resample
 from eande.simulators.lorenz96 import Lorenz96
 
 HALF_WIDTH = 15.0
@@ -74,9 +77,9 @@ def draw(posterior: Any, n: int, seed: int) -> tuple[Tensor, bool]:
     try:
         return posterior.sample(n, seed=seed, sampler=bank_rejection, max_evaluations=2_000_000)[0], False
     except BudgetExceeded:
-        weights = posterior.bank_scores().double().softmax(0).cumsum(0)
-        places = torch.rand(n, generator=generator(seed, "resampled"), dtype=torch.float64).to(weights.device)
-        return posterior.bank.phi[torch.searchsorted(weights, places).clamp(max=len(weights) - 1)], True
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", EandeWarning)  # the result says that it was done
+            return posterior.sample(n, seed=seed, sampler=resample)[0], True
 
 
 def _evaluate_one(posterior: Any, phi: Tensor, size: int, seed: int) -> dict[str, float]:
