@@ -262,6 +262,44 @@ def test_observations_of_another_simulator_are_flagged(belongs):
     assert "UNLIKE the simulations" in str(check(noisy[0]))
 
 
+class Fixed(torch.nn.Module):
+    """Embeds every datum where one value of the parameter is emulated, whatever it shows."""
+
+    def __init__(self, phi):
+        super().__init__()
+        self.network, self.phi = eande.core.networks.ResNet(1, 2, dimensions=1, width=8, stem="narrow"), phi
+
+    def forward(self, y):
+        return 0 * self.network(y) + torch.tensor([math.cos(self.phi), math.sin(self.phi)])
+
+
+@pytest.mark.parametrize("believed", [0.3, 1.7])
+def test_an_observation_is_held_against_its_own_posterior(believed):
+    """Data of φ = 0.3 look like simulations; under a posterior at 1.7 they do not look like its own."""
+    prior = eande.BoxPrior([0], [2])
+    emulator = Function(lambda phi: torch.cat([phi.cos(), phi.sin()], dim=1))
+    similarity = eande.core.similarity.Cosine(0.001)
+    model = eande.EmbedAndEmulate(Fixed(believed), emulator, similarity, prior, y_shape=(1, 60), embedding_dimension=2)
+    y = torch.as_tensor(Smooth()(np.full((5, 1), 0.3), np.random.default_rng(0)))
+    assert eande.Belongs(model, eande.simulate(Smooth(), prior, 500, seed=0, progress=False))(y).p_value.min() > 0.01
+    p_values = torch.cat([eande.predictive_check(model, one, Smooth(), progress=False).p_value for one in y])
+    assert (p_values > 0.01).all() if believed == 0.3 else (p_values < 0.01).all()
+
+
+def test_a_check_of_windows_sees_windows():
+    prior = eande.BoxPrior([0], [2])
+    model = eande.EmbedAndEmulate(torch.nn.Flatten(), Function(lambda phi: phi.expand(-1, 20)), eande.core.similarity.Dot(20), prior,
+                                  y_shape=(20,), embedding_dimension=20)  # fmt: skip
+
+    def simulator(phi, rng):
+        return phi + rng.standard_normal((len(phi), 50))
+
+    found = eande.predictive_check(model, torch.randn(20), simulator, n=200, views=eande.RandomWindow(20), progress=False)
+    assert found.p_value.shape == (1,)
+    with pytest.raises(eande.InputError, match="n: expected a whole number of at least 100"):
+        eande.predictive_check(model, torch.randn(20), simulator, n=50)
+
+
 def test_belonging_tells_wrong_arguments(belongs, held_out):
     check, prior = belongs
     with pytest.raises(eande.InputError, match=r"y: expected shape \(m, 1, 60\), got \(1, 2, 61\)"):

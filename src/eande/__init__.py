@@ -12,7 +12,7 @@ The map, in the order in which data flow::
                  fit(…, members=5), ensemble(models), model.calibrate(held_out)          eande.core
     posterior    model.posterior(y): log_prob, log_ratio, sample, map, summary           eande.core.posterior
     trust        diagnose(model, held_out), identifiability(model, simulations),         eande.diagnostics
-                 Belongs(model, held_out)(y), posterior.sample(n, sampler=resample)
+                 Belongs(model, held_out)(y), predictive_check(model, y, simulator)
     neighbours   bridges.sbi (EE, Potential, as_posterior), bridges.arviz (to_arviz)     eande.bridges
 """
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from eande.core.posterior import Posterior
     from eande.core.prior import BoxPrior, DistributionPrior, EmpiricalPrior, SamplerPrior
     from eande.core.rejection import BudgetExceeded, SampleInfo
-    from eande.diagnostics.belonging import Belonging, Belongs
+    from eande.diagnostics.belonging import Belonging, Belongs, predictive_check
     from eande.diagnostics.diagnose import Diagnosis, diagnose
     from eande.diagnostics.identifiability import Identifiability, identifiability
     from eande.diagnostics.importance import resample
@@ -72,6 +72,7 @@ _HOMES = {
     "resample": "diagnostics.importance",
     "Belongs": "diagnostics.belonging",
     "Belonging": "diagnostics.belonging",
+    "predictive_check": "diagnostics.belonging",
     "SimulationError": "simulation.blocks",
     "InputError": "core.checks",
     "EandeWarning": "core.checks",
@@ -80,8 +81,8 @@ _HOMES = {
 __all__ = [
     "BoxPrior", "DistributionPrior", "SamplerPrior", "EmpiricalPrior", "simulate", "each", "Simulations", "Failures", "Store", "RandomWindow", "Roll",
     "Compose", "FitSettings", "fit", "EmbedAndEmulate", "ensemble", "Calibration",
-    "load", "Posterior", "SampleInfo", "BudgetExceeded", "diagnose", "Diagnosis", "identifiability", "Identifiability", "Belongs", "Belonging", "resample",
-    "SimulationError", "InputError", "EandeWarning",
+    "load", "Posterior", "SampleInfo", "BudgetExceeded", "diagnose", "Diagnosis", "identifiability", "Identifiability", "Belongs", "Belonging",
+    "predictive_check", "resample", "SimulationError", "InputError", "EandeWarning",
 ]  # fmt: skip
 
 

@@ -11,6 +11,9 @@ An embedding alone is blind to what the encoder learned to ignore; its first lay
 those of held-out simulations, which makes a p-value that is right whatever the score, and the smallest of three counts threefold: under a level
 α at most a share α of genuine observations falls, up to the 1/(m + 1) that m simulations can resolve.
 
+Data may look like others that were simulated and still not like those of their own posterior: :func:`predictive_check` ranks an observation
+among simulations of its posterior's samples.
+
 Reference:
     Breunig et al., *LOF: identifying density-based local outliers*, 2000 (distances relative to the neighbours' own).
 """
@@ -24,10 +27,14 @@ import torch
 from torch import Tensor, nn
 
 from eande.core.calibration import check_pairs, first_of_groups
-from eande.core.checks import InputError, as_float_tensor, check_finite, check_shape
+from eande.core.checks import InputError, as_float_tensor, check_count, check_finite, check_shape
 from eande.core.model import EmbedAndEmulate
+from eande.core.prior import EmpiricalPrior
+from eande.simulation.blocks import Simulator
+from eande.simulation.simulate import simulate
 from eande.simulation.simulations import Simulations
 from eande.simulation.sources import take
+from eande.simulation.views import View, fixed_views
 
 SCORES = ("image", "activations", "summaries")
 _NEIGHBOURS = 5
@@ -117,6 +124,31 @@ class Belongs:
             parts.append((image.double().cpu(), torch.cat(trace, dim=1).double().cpu(), _summaries(part).cpu()))
         image, traces, summaries = (torch.cat(column) for column in zip(*parts, strict=True))
         return image, traces, summaries
+
+
+def predictive_check(
+    model: EmbedAndEmulate, y: Any, simulator: Simulator, *, n: int = 500, views: View | None = None, seed: int = 0, progress: bool = True
+) -> Belonging:
+    """Simulate anew with samples of an observation's posterior, and say whether the observation looks like the result.
+
+    The observation is used twice, for the posterior and for the check, so it looks a little too much at home: small p-values mean what they say.
+
+    Args:
+        model: fitted.
+        y: the observation, of the model's ``y_shape``.
+        simulator: as for :func:`eande.simulate`.
+        n: simulations.
+        views: what the encoder sees of a simulation, where the model was fitted with views.
+        seed: of samples and simulations.
+        progress: whether to show a progress bar.
+    """
+    observed = as_float_tensor("y", y)
+    check_shape("y", observed, model.y_shape)
+    check_count("n", n, _FEWEST)
+    samples = model.posterior(observed).sample(n, seed=seed)[0]
+    made = simulate(simulator, EmpiricalPrior(samples), n, seed=seed, progress=progress)
+    replicates = Simulations(made.phi, torch.cat(list(fixed_views(views, made.y))), torch.arange(len(made)))
+    return Belongs(model, replicates)(observed)
 
 
 class _Space:
