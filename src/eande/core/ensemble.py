@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from eande.core.checks import InputError
 from eande.core.model import EmbedAndEmulate
 from eande.core.scores import estimate_normalizer
-from eande.core.similarity import Cosine, Similarity
+from eande.core.similarity import Cosine, Dot, Similarity
 
 # Prior draws for a member's own normaliser; its error of a few per cent only weighs the members.
 _DRAWS = 20_000
@@ -159,6 +159,8 @@ def _check_members(models: Any) -> None:
     for model in models:
         if not isinstance(model, EmbedAndEmulate):
             raise InputError(f"models: expected fitted models, got {type(model).__name__}")
+        if not isinstance(model.similarity, Cosine | Dot):
+            raise InputError(f"models: expected cosine or dot similarities, got {type(model.similarity).__name__}")
         # As fitted, β is 1, or 0 where nothing better than the prior was found.
         if model.members or model.similarity.slope is not None or model.similarity.exponent.item() not in (0, 1):
             raise InputError("models: expected plain models as fitted, got an ensemble or a calibrated one; combine first, then calibrate")

@@ -59,7 +59,7 @@ def squared_mmd(first: Tensor, second: Tensor, bandwidths: Sequence[float]) -> T
     return mean_kernels(first, first) + mean_kernels(second, second) - 2 * mean_kernels(first, second)
 
 
-def c2st(reference: Any, samples: Any, *, seed: int = 1, folds: int = 5) -> float:
+def c2st(reference: Any, samples: Any, *, seed: int = 1, folds: int = 5, jobs: int | None = None) -> float:
     """Return how often a classifier that was trained to tell two sets of samples (n, D) apart is right on others: ½ where they agree.
 
     The protocol is sbibm's, whose published scores it is meant to be compared with: both sets standardised by the reference, an MLP of two layers of
@@ -70,6 +70,7 @@ def c2st(reference: Any, samples: Any, *, seed: int = 1, folds: int = 5) -> floa
         samples: those to judge, as many.
         seed: of the folds and of the classifier; 1 in sbibm.
         folds: their number.
+        jobs: how many of them at a time, in processes of their own; None for one.
     """
     try:
         from sklearn.model_selection import KFold, cross_val_score
@@ -88,4 +89,5 @@ def c2st(reference: Any, samples: Any, *, seed: int = 1, folds: int = 5) -> floa
     width = 10 * first.shape[1]
     classifier = MLPClassifier(hidden_layer_sizes=(width, width), max_iter=10_000, random_state=seed)
     labels = np.repeat([0, 1], [len(first), len(second)])
-    return float(cross_val_score(classifier, both, labels, cv=KFold(folds, shuffle=True, random_state=seed), scoring="accuracy").mean())
+    split = KFold(folds, shuffle=True, random_state=seed)
+    return float(cross_val_score(classifier, both, labels, cv=split, scoring="accuracy", n_jobs=jobs).mean())

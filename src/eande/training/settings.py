@@ -22,13 +22,16 @@ class FitSettings:
         weight_decay: AdamW's, on weight matrices only.
         gradient_clip: largest gradient norm; None for no clipping.
         temperature: τ, a number, or ``"learn"`` to find it in training. Used by the cosine similarity.
-        similarity: ``"cosine"`` (the paper's), or ``"dot"``, often better where data say much more about some parameters than about others.
+        similarity: ``"cosine"`` (the paper's); ``"dot"``, often better where data say much more about some parameters than about others; or
+            ``"gaussians"``, a mixture, for posteriors that are no single blob in any smooth map of few parameters.
         embedding_dimension: n.
         loss: ``"symmetric"`` (the paper's), ``"phi_y"`` or ``"y_phi"`` alone.
         repulsion: which networks the negatives of L_ΦY push: ``"both"`` (the paper's) or the ``"encoder"`` only, against over-fitting of the
             emulator to few parameters; L_ΦY then only draws the emulator towards the data.
         view_weight: λ, the weight of L_YY; needs views.
         memory_bank: number of past pairs used as further negatives.
+        prior_candidates: how many parameters drawn from the prior in every step are further candidates of L_ΦY, at the price of emulating them. A
+            batch of M candidates teaches nothing finer than their spacing; these make it finer, and no two steps see the same.
         micro_batch: rows per pass of a network; the gradient is still that of the whole batch, at the memory of this many rows. With batch
             normalisation, statistics are then those of the micro-batches.
         width: hidden width of the default encoder for vectors and of the emulator.
@@ -61,6 +64,7 @@ class FitSettings:
     repulsion: str = "both"
     view_weight: float = 0.0
     memory_bank: int = 0
+    prior_candidates: int = 0
     micro_batch: int | None = None
     width: int = 256
     blocks: int = 3
@@ -83,7 +87,7 @@ class FitSettings:
             check_count(name, getattr(self, name), 1)
         for name in ("batch_size", "normalizer_draws", "embedding_dimension"):
             check_count(name, getattr(self, name), 2)
-        for name in ("memory_bank", "blocks", "seed"):
+        for name in ("memory_bank", "prior_candidates", "blocks", "seed"):
             check_count(name, getattr(self, name), 0)
         for name in ("view_weight", "weight_decay", "checkpoint_seconds"):
             check_at_least(name, getattr(self, name), 0)
@@ -101,6 +105,8 @@ class FitSettings:
         check_choice("normalization", self.normalization, NORMALIZATIONS)
         check_choice("precision", self.precision, ("32-true", "bf16-mixed"))
         check_choice("device", self.device, ("auto", "cpu", "cuda"))
+        if self.similarity == "gaussians" and (self.memory_bank or self.view_weight):
+            raise InputError("similarity: expected 'cosine' or 'dot' with memory_bank or view_weight, got 'gaussians': it does not compare data")
         if not 0 <= self.warmup < 1:
             raise InputError(f"warmup: expected a share of the steps in [0, 1), got {self.warmup}")
         if self.ema is not None and not 0 <= self.ema < 1:

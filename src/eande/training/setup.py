@@ -17,7 +17,7 @@ from eande.core.model import EmbedAndEmulate
 from eande.core.networks import ResidualMLP, Standardizer, default_encoder, describe_network, make_network
 from eande.core.prior import EmpiricalPrior, Prior, as_prior
 from eande.core.seeds import global_seed
-from eande.core.similarity import Cosine, make_similarity
+from eande.core.similarity import Cosine, Gaussians, make_similarity
 from eande.simulation.simulations import Simulations, digest
 from eande.simulation.sources import take
 from eande.simulation.views import View, fixed_views
@@ -115,10 +115,11 @@ def build_model(
             )
         else:
             emulator = _fresh(emulator, start)
+        similarity = make_similarity(settings.similarity, settings.temperature, n)
     return EmbedAndEmulate(
         encoder,
         emulator,
-        make_similarity(settings.similarity, settings.temperature, n),
+        similarity,
         prior,
         y_shape=shape,
         embedding_dimension=n,
@@ -144,6 +145,9 @@ def _continued(
     model.prior, model.history = prior, []
     if settings.temperature == "learn" and isinstance(learned, Cosine):
         model.similarity = Cosine(learned.temperature, learn=True)
+    elif settings.similarity == "gaussians" and isinstance(learned, Gaussians):
+        model.similarity.set_exponent(1.0)
+        model.similarity.requires_grad_(True)
     else:
         model.similarity = make_similarity(settings.similarity, settings.temperature, settings.embedding_dimension)
     model.encoder.requires_grad_(True)

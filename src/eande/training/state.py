@@ -123,7 +123,7 @@ class TrainingState:
 
 def make_optimizer(model: EmbedAndEmulate, settings: FitSettings) -> torch.optim.Optimizer:
     """Make AdamW with weight decay on matrices and kernels only: shrinking a bias or a temperature to zero means nothing."""
-    scale = set(model.similarity.parameters())
+    scale = {parameter for parameter in model.similarity.parameters() if parameter.ndim == 0}
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     groups = [
         {"params": [p for p in trained if p.ndim > 1], "weight_decay": settings.weight_decay, "rate": 1.0},

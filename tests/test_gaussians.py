@@ -1,0 +1,112 @@
+"""The mixture of Gaussians as a similarity: its score and bound, what it can learn, and that everything else works with it."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+import eande
+from conftest import quick_fit
+from eande.core.rejection import acceptance_rejection
+from eande.core.similarity import Gaussians
+
+PRIOR = eande.BoxPrior([-5, -5], [5, 5])
+
+
+def peaked(phi, rng):
+    """A wide Gaussian and one of a tenth of its width, each half of the time, around the parameters."""
+    return phi + np.where(rng.random((len(phi), 1)) < 0.5, 1.0, 0.1) * rng.standard_normal(phi.shape)
+
+
+@pytest.fixture(scope="module")
+def fitted_peak():
+    simulations = eande.simulate(peaked, PRIOR, 6_000, seed=0, progress=False)
+    return quick_fit(simulations, PRIOR, similarity="gaussians", embedding_dimension=8, epochs=40, batch_size=500, width=64, learning_rate=3e-3)
+
+
+def test_the_score_is_the_printed_sum():
+    torch.manual_seed(0)
+    similarity = Gaussians(3, heads=4).double()
+    torch.nn.init.normal_(similarity.spread.weight)
+    f, g = torch.randn(5, 3).double(), torch.randn(6, 3).double()
+    heads = similarity.spread(f).view(5, 4, 5)
+    expected = torch.empty(5, 6).double()
+    for i in range(5):
+        for j in range(6):
+            terms = [
+                heads[i, :, 3].softmax(0)[k] * torch.exp(-heads[i, k, 4].exp() * (f[i] + heads[i, k, :3] - g[j]).square().sum() / 2) for k in range(4)
+            ]
+            expected[i, j] = torch.stack(terms).sum().log()
+    embedded, emulated = similarity.place_datum(f), similarity.place(g)
+    torch.testing.assert_close(similarity.score(embedded, emulated), expected)
+    torch.testing.assert_close(similarity.paired_score(embedded, emulated[:5]), expected[:, :5].diagonal())
+    torch.testing.assert_close(similarity.features(embedded), f)
+
+
+def test_no_score_exceeds_the_bound():
+    torch.manual_seed(0)
+    similarity = Gaussians(4, heads=3)
+    similarity.spread.bias.data.view(3, 6)[:, -1] = 12.0  # as narrow as allowed: rounding shows
+    raw = 10 * torch.randn(200, 4)
+    embedded = similarity.place_datum(raw)
+    centres = raw + similarity.spread(raw).view(200, 3, 6)[:, 0, :4]
+    assert (similarity.paired_score(embedded, similarity.place(centres)) <= similarity.bound(embedded)).all()
+
+
+def test_a_narrow_peak_on_a_wide_foot_is_learned(fitted_peak):
+    """One blob of the best width would reach log(100 / (2πe · 0.505)) = 2.45 nats inside the box; the truth is 3.5."""
+    fresh = eande.simulate(peaked, eande.BoxPrior([-3, -3], [3, 3]), 1_000, seed=1, progress=False)
+    posteriors = fitted_peak.posteriors(fresh.y, draws=50_000)
+    reached = np.mean([p.log_ratio(phi.unsqueeze(0)).item() for p, phi in zip(posteriors, fresh.phi, strict=True)])
+    squares = (fresh.y[:] - fresh.phi).square().sum(1)
+    exact = torch.logaddexp(-squares / 2, -squares / 0.02 + math.log(100)) + math.log(100 / (4 * math.pi))
+    assert reached > exact.mean().item() - 0.35
+    assert exact.mean().item() - 0.35 > 2.9
+
+
+def test_samples_with_the_exact_bound_follow_the_density(fitted_peak):
+    posterior = fitted_peak.posterior([0.5, -1.0])
+    samples, info = posterior.sample(4_000, seed=0, sampler=acceptance_rejection, bound="exact")
+    assert info.exceedances == 0
+    weights = posterior.bank_scores().double().softmax(0)
+    near = ((posterior.bank.phi - torch.tensor([0.5, -1.0])).norm(dim=1) < 0.3).double()
+    share = (weights * near).sum().item()
+    error = math.sqrt((weights.square() * (near - share) ** 2).sum().item() + share * (1 - share) / 4_000)
+    assert ((samples - torch.tensor([0.5, -1.0])).norm(dim=1) < 0.3).double().mean().item() == pytest.approx(share, abs=4 * error)
+
+
+def test_files_calibration_and_diagnoses_work_with_it(fitted_peak, tmp_path):
+    held_out = eande.simulate(peaked, PRIOR, 300, seed=2, progress=False)
+    fitted_peak.save(tmp_path / "model.eande")
+    model = eande.load(tmp_path / "model.eande")
+    phi = PRIOR.sample(50, seed=0)
+    torch.testing.assert_close(model.posterior([1.0, 1.0]).log_prob(phi), fitted_peak.posterior([1.0, 1.0]).log_prob(phi))
+    model.calibrate(held_out, kind="datum", draws=5_000)
+    model.save(tmp_path / "calibrated.eande")
+    again = eande.load(tmp_path / "calibrated.eande")
+    torch.testing.assert_close(again.posterior([1.0, 1.0]).log_prob(phi), model.posterior([1.0, 1.0]).log_prob(phi))
+    assert eande.diagnose(fitted_peak, held_out, draws=6_000).log_ratio > 2
+    assert eande.identifiability(fitted_peak, held_out, points=3).fisher.shape == (3, 2, 2)
+    gradient = torch.tensor([[1.0, 1.2]], requires_grad=True)
+    fitted_peak.posterior([1.0, 1.0]).log_prob(gradient).sum().backward()
+    assert torch.isfinite(gradient.grad).all()
+
+
+def test_a_fit_goes_on_from_its_heads(fitted_peak):
+    simulations = eande.simulate(peaked, PRIOR, 2_000, seed=3, progress=False)
+    settings = eande.FitSettings(similarity="gaussians", embedding_dimension=8, epochs=1, learning_rate=1e-5, device="cpu")
+    model = eande.fit(simulations, PRIOR, warm_start=fitted_peak, settings=settings, progress=False)
+    assert model.history[0]["held_out_log_ratio"] > 2.5
+
+
+def test_what_does_not_go_with_it_is_said(fitted_peak):
+    with pytest.raises(eande.InputError, match="pooled: expected one observation"):
+        fitted_peak.posterior(torch.zeros(2, 2), pooled=True)
+    for options in ({"memory_bank": 10}, {"view_weight": 0.1}):
+        with pytest.raises(eande.InputError, match="'cosine' or 'dot' with memory_bank or view_weight"):
+            eande.FitSettings(similarity="gaussians", **options)
+    with pytest.raises(eande.InputError, match="models: expected cosine or dot similarities, got Gaussians"):
+        eande.ensemble([fitted_peak, fitted_peak])
+    with pytest.raises(eande.InputError, match="heads: expected a whole number of at least 1"):
+        Gaussians(3, heads=0)
