@@ -42,14 +42,14 @@ class Size:
     """How much work a run is.
 
     Args:
-        budgets: numbers of simulations.
+        budgets: numbers of simulations, in the order they are run.
         steps: of the optimiser, about.
         observations: how many of the ten.
         samples: per score, at most.
         rescored: how many observations of a task are scored again with the benchmark's 10,000 samples, where fewer are used.
     """
 
-    budgets: tuple[int, ...] = BUDGETS
+    budgets: tuple[int, ...] = (10_000, 1_000, 100_000)
     steps: int = 2_500
     observations: int = 10
     samples: int = SAMPLES
