@@ -177,8 +177,7 @@ class _Trainer:
         optimizer.zero_grad(set_to_none=not gradient.recorded)
         seed_global(derive_seed(settings.seed, "step", state.step), self.fabric.device)
         y = batch.y if batch.y_view is None else torch.cat([batch.y, batch.y_view])
-        further = self._prior_draws(state)
-        inputs = (y, torch.cat([batch.phi, batch.failed_phi, further]), batch.groups)
+        inputs = (y, torch.cat([batch.phi, batch.failed_phi]), batch.groups)
         parts = gradient(*(x.to(self.fabric.device, non_blocking=True) for x in inputs))
         if settings.gradient_clip is not None:
             self.fabric.clip_gradients(module, optimizer, max_norm=settings.gradient_clip, error_if_nonfinite=False)
@@ -186,11 +185,6 @@ class _Trainer:
         state.step += 1
         state.update_average(settings.ema or 0.0)
         return parts
-
-    def _prior_draws(self, state: TrainingState) -> Tensor:
-        """Return this step's further candidates of L_ΦY."""
-        prior, n = state.model.prior, self.settings.prior_candidates
-        return prior.sample(n, seed=derive_seed(self.settings.seed, "candidates", state.step)) if n else torch.empty(0, prior.dimension)
 
     def _gradient(self, state: TrainingState, y: Tensor, phi: Tensor, groups: Tensor) -> dict[str, Tensor]:
         """Accumulate the gradient of a batch and return the parts of its loss; rows of ``y`` past the groups' number are second views."""

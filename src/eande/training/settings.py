@@ -30,8 +30,6 @@ class FitSettings:
             emulator to few parameters; L_ΦY then only draws the emulator towards the data.
         view_weight: λ, the weight of L_YY; needs views.
         memory_bank: number of past pairs used as further negatives.
-        prior_candidates: how many parameters drawn from the prior in every step are further candidates of L_ΦY, at the price of emulating them. A
-            batch of M candidates teaches nothing finer than their spacing; these make it finer, and no two steps see the same.
         micro_batch: rows per pass of a network; the gradient is still that of the whole batch, at the memory of this many rows. With batch
             normalisation, statistics are then those of the micro-batches.
         width: hidden width of the default encoder for vectors and of the emulator.
@@ -64,7 +62,6 @@ class FitSettings:
     repulsion: str = "both"
     view_weight: float = 0.0
     memory_bank: int = 0
-    prior_candidates: int = 0
     micro_batch: int | None = None
     width: int = 256
     blocks: int = 3
@@ -87,7 +84,7 @@ class FitSettings:
             check_count(name, getattr(self, name), 1)
         for name in ("batch_size", "normalizer_draws", "embedding_dimension"):
             check_count(name, getattr(self, name), 2)
-        for name in ("memory_bank", "prior_candidates", "blocks", "seed"):
+        for name in ("memory_bank", "blocks", "seed"):
             check_count(name, getattr(self, name), 0)
         for name in ("view_weight", "weight_decay", "checkpoint_seconds"):
             check_at_least(name, getattr(self, name), 0)
