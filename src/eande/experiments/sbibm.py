@@ -50,7 +50,7 @@ class Size:
     """
 
     budgets: tuple[int, ...] = (10_000, 1_000, 100_000)
-    steps: int = 2_500
+    steps: int = 2_000
     observations: int = 10
     samples: int = SAMPLES
     rescored: int = 1
@@ -67,7 +67,9 @@ def fit_settings(simulations: int, steps: int, seed: int) -> FitSettings:
     """Return the settings of all tasks; only the number of epochs depends on that of simulations, so that about as many steps are made."""
     settings = FitSettings(similarity="gaussians", embedding_dimension=16, width=128, blocks=2, device="cpu", seed=seed)
     per_epoch = max(1, math.ceil(0.9 * simulations / settings.batch_size))
-    return replace(settings, epochs=max(1, steps // per_epoch))
+    epochs = max(1, steps // per_epoch)
+    # Sharp posteriors of eight heads make a validation as dear as many steps.
+    return replace(settings, epochs=epochs, validate_every=max(1, epochs // 10))
 
 
 def fetch_wheel(folder: Path) -> Path:
