@@ -18,6 +18,7 @@ from eande.training.settings import FitSettings
 torch.set_num_threads(1)
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the marks
 def pytest_collection_modifyitems(items):
     """Send what needs the fitted model to one worker, which fits it once."""
     for item in items:

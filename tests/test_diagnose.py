@@ -155,6 +155,10 @@ def test_pareto_k_tells_heavy_tails():
     k = pareto_k(torch.tensor(np.stack([*heavy, bounded])))
     np.testing.assert_allclose(k[:3], [1 / 0.8, 0.5, 0.1], atol=0.2)
     assert k[3] < 0
+    plateau = torch.where(torch.arange(1_000) < 3, 0.0, -50.0)
+    k = pareto_k(torch.stack([plateau, torch.zeros(1_000)]))
+    assert (k[0], k[1]) == (math.inf, -math.inf)
+    assert np.isnan(pareto_k(torch.zeros(1, 10))).all()
 
 
 # --- identifiability
@@ -294,8 +298,20 @@ def test_a_check_of_windows_sees_windows():
     def simulator(phi, rng):
         return phi + rng.standard_normal((len(phi), 50))
 
-    found = eande.predictive_check(model, torch.randn(20), simulator, n=200, views=eande.RandomWindow(20), progress=False)
-    assert found.p_value.shape == (1,)
+    seen = []
+
+    def watched(phi, rng):
+        seen.append(phi)
+        return simulator(phi, rng)
+
+    y = torch.full((20,), 0.3)
+    found = eande.predictive_check(model, y, watched, n=200, views=eande.RandomWindow(20), progress=False)
+    assert found.p_value.item() < 0.05  # no noise at all
+    assert len(np.unique(np.concatenate(seen), axis=0)) == 200
+    with pytest.raises(eande.InputError, match="of 150 simulations to succeed, got"):
+        eande.predictive_check(
+            model, y, lambda phi, rng: np.where(rng.random((len(phi), 1)) < 0.42, np.nan, simulator(phi, rng)), n=150, progress=False
+        )
     with pytest.raises(eande.InputError, match="n: expected a whole number of at least 100"):
         eande.predictive_check(model, torch.randn(20), simulator, n=50)
 

@@ -1,12 +1,14 @@
 """The mixture of Gaussians as a similarity: its score and bound, what it can learn, and that everything else works with it."""
 
 import math
+import warnings
 
 import numpy as np
 import pytest
 import torch
 
 import eande
+import eande.core.networks
 from conftest import quick_fit
 from eande.core.rejection import acceptance_rejection
 from eande.core.similarity import Gaussians
@@ -44,14 +46,33 @@ def test_the_score_is_the_printed_sum():
     torch.testing.assert_close(similarity.features(embedded), f)
 
 
-def test_no_score_exceeds_the_bound():
+@pytest.mark.parametrize("n", [4, 128])
+def test_no_score_exceeds_the_bound(n):
     torch.manual_seed(0)
-    similarity = Gaussians(4, heads=3)
-    similarity.spread.bias.data.view(3, 6)[:, -1] = 12.0  # as narrow as allowed: rounding shows
-    raw = 10 * torch.randn(200, 4)
+    similarity = Gaussians(n, heads=3)
+    similarity.spread.bias.data.view(3, n + 2)[:, -1] = 12.0  # as narrow as allowed: rounding shows
+    raw = 10 * torch.randn(200, n)
     embedded = similarity.place_datum(raw)
-    centres = raw + similarity.spread(raw).view(200, 3, 6)[:, 0, :4]
-    assert (similarity.paired_score(embedded, similarity.place(centres)) <= similarity.bound(embedded)).all()
+    centres = raw + similarity.spread(raw).view(200, 3, n + 2)[:, 0, :n]
+    emulated, bound = similarity.place(centres), similarity.bound(embedded)
+    assert (similarity.paired_score(embedded, emulated) <= bound).all()
+    assert (similarity.score(embedded, emulated) <= bound.unsqueeze(1)).all()
+    assert similarity.score(embedded, emulated[:0]).shape == (200, 0)
+
+
+def test_the_number_of_heads_comes_back_from_a_file(tmp_path):
+    encoder, emulator = (eande.core.networks.ResidualMLP(2, 3, width=8, blocks=1) for _ in range(2))
+    model = eande.EmbedAndEmulate(encoder, emulator, Gaussians(3, heads=5), PRIOR, y_shape=(2,), embedding_dimension=3)
+    model.save(tmp_path / "model.eande")
+    phi = PRIOR.sample(20, seed=0)
+    torch.testing.assert_close(eande.load(tmp_path / "model.eande").posterior([0.0, 1.0]).score(phi), model.posterior([0.0, 1.0]).score(phi))
+
+
+def test_heads_stay_in_full_precision():
+    similarity = Gaussians(3)
+    with torch.autocast("cpu", torch.bfloat16):
+        mixed = similarity.place_datum(torch.ones(1, 3))
+    torch.testing.assert_close(mixed, similarity.place_datum(torch.ones(1, 3)), rtol=0, atol=0)
 
 
 def test_a_narrow_peak_on_a_wide_foot_is_learned(fitted_peak):
@@ -83,6 +104,11 @@ def test_files_calibration_and_diagnoses_work_with_it(fitted_peak, tmp_path):
     phi = PRIOR.sample(50, seed=0)
     torch.testing.assert_close(model.posterior([1.0, 1.0]).log_prob(phi), fitted_peak.posterior([1.0, 1.0]).log_prob(phi))
     model.calibrate(held_out, kind="datum", draws=5_000)
+    slope = torch.linspace(-0.3, 0.3, 8)
+    model.similarity.set_exponent(1.3, slope, torch.zeros(8))
+    raw = fitted_peak.similarity.features(fitted_peak.embed(torch.ones(1, 2)))
+    expected = 1.3 * (raw @ slope).exp() * fitted_peak.posterior([1.0, 1.0]).score(phi)
+    torch.testing.assert_close(model.posterior([1.0, 1.0]).score(phi), expected)
     model.save(tmp_path / "calibrated.eande")
     again = eande.load(tmp_path / "calibrated.eande")
     torch.testing.assert_close(again.posterior([1.0, 1.0]).log_prob(phi), model.posterior([1.0, 1.0]).log_prob(phi))
@@ -100,6 +126,18 @@ def test_a_fit_goes_on_from_its_heads(fitted_peak):
     assert model.history[0]["held_out_log_ratio"] > 2.5
 
 
+@pytest.mark.parametrize(("before", "after"), [("cosine", "gaussians"), ("cosine", "dot"), ("dot", "gaussians")])
+def test_going_on_with_another_similarity_takes_it(before, after):
+    simulations = eande.simulate(peaked, PRIOR, 500, seed=3, progress=False)
+    first = quick_fit(simulations, PRIOR, epochs=1, similarity=before)
+    settings = eande.FitSettings(similarity=after, embedding_dimension=4, epochs=1, device="cpu")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", eande.EandeWarning)
+        found = [eande.fit(simulations, PRIOR, warm_start=first, settings=settings, progress=False) for _ in range(2)]
+    assert type(found[0].similarity).__name__.lower() == after
+    torch.testing.assert_close(*(dict(model.similarity.named_parameters()) for model in found), rtol=0, atol=0)
+
+
 def test_what_does_not_go_with_it_is_said(fitted_peak):
     with pytest.raises(eande.InputError, match="pooled: expected one observation"):
         fitted_peak.posterior(torch.zeros(2, 2), pooled=True)
@@ -108,5 +146,8 @@ def test_what_does_not_go_with_it_is_said(fitted_peak):
             eande.FitSettings(similarity="gaussians", **options)
     with pytest.raises(eande.InputError, match="models: expected cosine or dot similarities, got Gaussians"):
         eande.ensemble([fitted_peak, fitted_peak])
+    simulations = eande.Simulations.from_arrays(torch.zeros(10, 2), torch.zeros(10, 2))
+    with pytest.raises(eande.InputError, match="members: expected 1 with the similarity 'gaussians', got 3"):
+        eande.fit(simulations, PRIOR, members=3, settings=eande.FitSettings(similarity="gaussians"))
     with pytest.raises(eande.InputError, match="heads: expected a whole number of at least 1"):
         Gaussians(3, heads=0)

@@ -64,6 +64,12 @@ def test_the_generalised_linear_model_counts_spikes():
     rate = 1 / (1 + np.exp(-0.4))
     near(y[:, 0].mean(), 100 * rate, 10 * np.sqrt(rate * (1 - rate)))
     near(y[:, 0].var(), 100 * rate * (1 - rate), 100 * rate)
+    # The mean of the sums is Xᵀσ(Xφ), X the ones and the delayed stimulus.
+    phi = np.array([0.4, *np.linspace(-1, 1, 9)], dtype=np.float32)
+    stimulus = np.random.RandomState(42).randn(100)
+    design = np.stack([np.ones(100), *(np.concatenate([np.zeros(delay), stimulus[: 100 - delay]]) for delay in range(9))], axis=1)
+    rates = 1 / (1 + np.exp(-design @ phi))
+    near(draws("bernoulli_glm", phi).mean(0), design.T @ rates, np.sqrt((design**2).T @ (rates * (1 - rates))))
     phi = TASKS["bernoulli_glm"].prior.sample(20_000, seed=0)
     assert phi[:, 0].var().item() == pytest.approx(2, rel=0.05)
 
@@ -111,6 +117,8 @@ def test_the_two_sample_score_knows_equal_from_different():
         c2st(first, second[:, :1])
     with pytest.raises(InputError, match="expected finite numbers"):
         c2st(first, second / 0)
+    with pytest.raises(InputError, match="every column to vary, got a constant one at index 1"):
+        c2st(first * torch.tensor([1.0, 0.0]), second)
     with pytest.raises(InputError, match="at least 5 of each"):
         c2st(first, second[:3])
 

@@ -124,7 +124,7 @@ def sbibm(
     try:
         path = wheel or study.fetch_wheel(Path.home() / ".cache" / "eande")
         runs = study.run(size.value, task or list(TASKS), path, output, seed=seed, progress=size is not Size.toy, report=report)
-    except InputError as error:
+    except (InputError, ImportError) as error:
         raise typer.BadParameter(str(error)) from None
     study.write_page(runs, pages / "sbibm.md")
     console.print(f"wrote {output / 'sbibm.json'} and {pages / 'sbibm.md'}")
@@ -245,7 +245,6 @@ def _ring_figure(run: dict[str, Any], path: Path) -> Path:
     import torch
 
     from eande import plots
-    from eande.core.rejection import bank_rejection
     from eande.experiments import ring
 
     # An observation whose ring lies inside the square.
@@ -254,7 +253,7 @@ def _ring_figure(run: dict[str, Any], path: Path) -> Path:
     posterior = run["model"].posteriors(run["data"].test_y[chosen : chosen + 1], draws=100_000)[0]
     side = torch.linspace(-ring.HALF_WIDTH, ring.HALF_WIDTH, 300)
     density = posterior.log_ratio(torch.cartesian_prod(side, side)).exp().reshape(300, 300).cpu().numpy()
-    samples = posterior.sample(4_000, seed=0, sampler=bank_rejection)[0].cpu().numpy()
+    samples = ring.draw(posterior, 4_000, 0)[0].cpu().numpy()
     reference = ring.reference_samples(forcing[chosen].item(), 4_000, 0).numpy()
     title = f"(F₁, F₂) given one window of 99,000 numbers, F = {forcing[chosen]:.2f}"
     figure = plots.ring(density, samples, reference, half_width=ring.HALF_WIDTH, title=title)

@@ -52,10 +52,11 @@ def _load_one(path: str | Path, document: dict[str, Any], tensors: dict[str, Ten
     if used_prior is None:
         raise InputError(f"{path}: expected prior=, the prior it was trained under, got None: that prior cannot be stored in a file")
     dimension = document["embedding_dimension"]
+    heads = max(1, len(tensors.get("model.similarity.spread.bias", ())) // (dimension + 2))
     model = EmbedAndEmulate(
         _stored_or_given("encoder", path, document["encoder"], encoder),
         _stored_or_given("emulator", path, document["emulator"], emulator),
-        make_similarity(document["similarity"], 1.0, dimension),
+        make_similarity(document["similarity"], 1.0, dimension, heads),
         used_prior,
         y_shape=document["y_shape"],
         embedding_dimension=dimension,

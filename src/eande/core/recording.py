@@ -99,7 +99,8 @@ def for_tensor_cores(emulator: nn.Module, similarity: Similarity, phi: Tensor) -
     observed = similarity.place_datum(exact[:_AS_DATA])
     before, after = (similarity.score(observed, similarity.place(points)) for points in (exact, fast(phi)))
     near = before > before.amax(1, keepdim=True) - _FAR
-    return fast if ((after - before).abs()[near] <= _AGREES).all() else emulator
+    agrees = ((after - before).abs()[near] <= _AGREES).all() and torch.isfinite(before).all()
+    return fast if agrees else emulator
 
 
 class SplitLinear(nn.Module):

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from eande.core.checks import InputError, check_choice, check_count, check_positive
+from eande.core.networks import full_precision
 
 SIMILARITIES = ("cosine", "dot", "gaussians")
 # No calibrated exponent lies outside: for a datum unlike any seen before, a slope leads anywhere.
@@ -27,7 +28,7 @@ _APART, _NARROWER, _LOG_PRECISIONS, _SCORES_AT_ONCE = 0.3, 100.0, (-5.0, 12.0), 
 
 
 class Similarity(nn.Module, ABC):
-    """Score pairs of embeddings; an inner product up to a factor, so that observations pool by addition."""
+    """Score pairs of embeddings; by default an inner product up to a factor, so that observations pool by addition."""
 
     exponent: Tensor
     slope: Tensor | None
@@ -190,7 +191,8 @@ class Gaussians(Similarity):
 
     def place_datum(self, raw: Tensor) -> Tensor:
         """Return f, every head's (p μ, log w − p ‖μ‖²/2, −p/2) and the datum's own part of the exponent, shape (…, n + K(n + 2) + 1)."""
-        heads = self.spread(raw).unflatten(-1, (self.heads, -1))
+        with full_precision(raw.device):
+            heads = self.spread(raw).unflatten(-1, (self.heads, -1))
         centre, weight = raw.unsqueeze(-2) + heads[..., :-2], heads[..., -2].log_softmax(-1)
         precision = heads[..., -1].clamp(*_LOG_PRECISIONS).exp()
         offset = weight - precision * centre.square().sum(-1) / 2
@@ -210,7 +212,7 @@ class Gaussians(Similarity):
 
     def score(self, embedded: Tensor, emulated: Tensor) -> Tensor:
         """Return the scores of all pairs, (m, n + K(n + 2) + 1) × (k, n + 2) → (m, k)."""
-        rows = max(1, _SCORES_AT_ONCE // (self.heads * len(emulated)))
+        rows = max(1, _SCORES_AT_ONCE // max(1, self.heads * len(emulated)))
         sums = [(self._heads(part) @ emulated.T).logsumexp(-2) for part in embedded.split(rows)]
         return self.exponent * embedded[..., -1:] * torch.cat(sums)
 
@@ -220,7 +222,7 @@ class Gaussians(Similarity):
 
     def bound(self, embedded: Tensor) -> Tensor:
         """Return 0, and what rounding may add: every Gaussian is at most its weight."""
-        rounding = 1e-6 * self._heads(embedded)[..., -2].abs().amax(-1)
+        rounding = 3e-7 * (self.dimension + 2) * self._heads(embedded)[..., -2].abs().amax(-1)
         return self.exponent * embedded[..., -1] * rounding
 
     def pool(self, embedded: Tensor) -> Tensor:
@@ -238,13 +240,13 @@ def describe_similarity(similarity: Similarity) -> str:
     return names[type(similarity)]
 
 
-def make_similarity(kind: str, temperature: float | str, dimension: int) -> Similarity:
+def make_similarity(kind: str, temperature: float | str, dimension: int, heads: int = 8) -> Similarity:
     """Make the similarity of that name; ``temperature="learn"`` starts at 0.05."""
     check_choice("similarity", kind, SIMILARITIES)
     if kind == "dot":
         return Dot(dimension)
     if kind == "gaussians":
-        return Gaussians(dimension)
+        return Gaussians(dimension, heads)
     if temperature == "learn":
         return Cosine(0.05, learn=True)
     if isinstance(temperature, str):

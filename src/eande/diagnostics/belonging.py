@@ -146,7 +146,10 @@ def predictive_check(
     check_shape("y", observed, model.y_shape)
     check_count("n", n, _FEWEST)
     samples = model.posterior(observed).sample(n, seed=seed)[0]
-    made = simulate(simulator, EmpiricalPrior(samples), n, seed=seed, progress=progress)
+    # In one block: an empirical prior hands out each of its draws once before it repeats any.
+    made = simulate(simulator, EmpiricalPrior(samples), n, seed=seed, block_size=n, progress=progress)
+    if len(made) < _FEWEST:
+        raise InputError(f"simulator: expected at least {_FEWEST} of {n} simulations to succeed, got {len(made)}; ask for more (n=)")
     replicates = Simulations(made.phi, torch.cat(list(fixed_views(views, made.y))), torch.arange(len(made)))
     return Belongs(model, replicates)(observed)
 

@@ -162,7 +162,7 @@ def diagnose(model: EmbedAndEmulate, held_out: Simulations, *, draws: int = 50_0
         z_mean=tuple(spread.mean(0).tolist()),
         z_rms=tuple(spread.square().mean(0).sqrt().tolist()),
         log_normalizer=normalizer.log_value.cpu(),
-        norm=embedded.norm(dim=-1).flatten().cpu(),
+        norm=model.similarity.features(embedded).norm(dim=-1).flatten().cpu(),
         cv_normalizer=coefficient_of_variation(normalizer.log_value),
         cv_noise=normalizer.error.square().mean().sqrt().item(),
         pareto_k=k,

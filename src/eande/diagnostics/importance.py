@@ -17,6 +17,8 @@ from eande.core.seeds import generator
 _FAR_BELOW = 700.0
 # Above this k, weights carry no estimate.
 UNRELIABLE = 0.7
+# ArviZ wants five weights in the tail, a fifth of all.
+_FEWEST = 25
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,7 @@ def resample(posterior: Posterior, n: int, *, seed: int = 0) -> tuple[Tensor, Re
     weights = scores.softmax(0)
     effective, k = (1 / weights.square().sum()).item(), pareto_k(scores.unsqueeze(0))
     info = ResamplingInfo(effective, None if k is None else float(k[0]))
-    if effective < ENOUGH_DRAWS or (info.pareto_k or 0) > UNRELIABLE:
+    if effective < ENOUGH_DRAWS or not (info.pareto_k or 0.0) <= UNRELIABLE:
         shape = "" if info.pareto_k is None else f", Pareto k {info.pareto_k:.2f}"
         warnings.warn(
             f"resampling: only {effective:.0f} of {len(scores)} prior draws carry the posterior{shape}; ask for more draws, or leave the "
@@ -64,7 +66,8 @@ def pareto_k(scores: Tensor) -> np.ndarray | None:
     """Return the Pareto shape k of the largest weights e^score of each row (m, N), shape (m,); None where arviz-stats is not installed.
 
     Under 0.5 the weights have a variance, above 0.7 their mean is no longer an estimate of anything. Weights of a bounded ratio always have one;
-    a large k then says that too few draws have reached the posterior. Minus infinity: all weights are equal; infinity: hardly any is not zero.
+    a large k then says that too few draws have reached the posterior. Minus infinity: all weights are equal; infinity: a few stand out of many that
+    are equal, or zero. NaN: fewer than 25 draws.
 
     Reference:
         Vehtari, Simpson, Gelman, Yao and Gabry, *Pareto smoothed importance sampling*, 2024.
@@ -75,11 +78,13 @@ def pareto_k(scores: Tensor) -> np.ndarray | None:
         return None
     values = scores.double().cpu().numpy()
     values = np.maximum(values - values.max(1, keepdims=True), -_FAR_BELOW)
-    # ArviZ fits a tail of so many; equal weights have none to fit.
-    tail = np.sort(values, axis=1)[:, -math.ceil(min(values.shape[1] / 5, 3 * values.shape[1] ** 0.5)) :]
-    even, lonely = tail[:, 0] == tail[:, -1], tail[:, 0] == -_FAR_BELOW
-    k = np.where(even, -np.inf, np.inf)
-    fitted = ~even & ~lonely
+    if values.shape[1] < _FEWEST:
+        return np.full(len(values), np.nan)
+    # ArviZ fits a tail of so many; equal weights have none to fit, and neither has one that is mostly its own lower end.
+    tail = np.sort(values, axis=1)[:, -math.floor(min(values.shape[1] / 5, 3 * values.shape[1] ** 0.5)) :]
+    even, flat = tail[:, 0] == tail[:, -1], tail[:, 0] == tail[:, tail.shape[1] // 4]
+    k = np.where(even & (values.min(1) == values.max(1)), -np.inf, np.inf)
+    fitted = ~even & ~flat
     if fitted.any():
         # ArviZ takes log likelihoods left out, whose weights are their inverses.
         k[fitted] = array_stats.psislw(-values[fitted], axis=-1)[1]  # type: ignore[no-untyped-call]

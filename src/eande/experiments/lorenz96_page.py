@@ -93,7 +93,13 @@ def _main(content: dict[str, Any], results: Path, pages: Path) -> list[str]:
     sizes_of = (
         f"{used['simulations']} simulations to train, {used['validation']} to select, {used['calibration']} to calibrate; encoder {used['encoder']}."
     )
-    recovered = [run["calibration"]["prior_recovery"]["p_value_of_counts"] for run in everything if "calibration" in run]
+    recovered = {
+        name: min(run["calibration"]["prior_recovery"]["p_value_of_counts"] for run in runs)
+        for name, runs in groups.items()
+        # A flow's posteriors share too few draws for this test.
+        if name != "npe-c" and all("calibration" in run for run in runs)
+    }
+    smallest = ", ".join(f"{name} {value:.2g}" for name, value in recovered.items())
     return [
         f"## {'The printed system, b = 1' if content['settings']['b'] == 1 else 'Main comparison'}\n",
         f"{sizes_of} Fewest effective prior draws of any posterior: {min(run['fewest_effective_draws'] for run in everything):.0f}.\n",
@@ -106,7 +112,11 @@ def _main(content: dict[str, Any], results: Path, pages: Path) -> list[str]:
         *_pictures(results / f"{content['study']}-pictures.npz", pages, f"{content['study']}-posteriors.png", [*METHODS, *BASELINES]),
         *_agreement(groups, samples),
         *_coverage(groups),
-        *([f"One draw of every posterior against the prior, smallest of {len(recovered)} p-values: {min(recovered):.2g}.\n"] if recovered else []),
+        *(
+            [f"Does the average posterior give back the prior? One draw of each against it, smallest p-value over seeds: {smallest}.\n"]
+            if recovered
+            else []
+        ),
     ]
 
 

@@ -79,7 +79,7 @@ def draw(posterior: Any, n: int, seed: int) -> tuple[Tensor, bool]:
     except BudgetExceeded:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", EandeWarning)  # the result says that it was done
-            return posterior.sample(n, seed=seed, sampler=resample)[0], True
+            return resample(posterior, n, seed=seed)[0], True
 
 
 def _evaluate_one(posterior: Any, phi: Tensor, size: int, seed: int) -> dict[str, float]:

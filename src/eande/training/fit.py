@@ -79,6 +79,8 @@ def fit(
     check_count("members", members, 1)
     if members > 1 and warm_start is not None:
         raise InputError(f"members: expected 1 with warm_start=, got {members}: every member would start alike")
+    if members > 1 and settings.similarity == "gaussians":
+        raise InputError(f"members: expected 1 with the similarity 'gaussians', got {members}: ensembles are of cosine or dot similarities")
     check_members(members, encoder, emulator)
     prior = training_prior(prior, simulations)
     train, held_out = (part.in_memory(_SMALL) for part in split(simulations, validation, settings.seed))

@@ -103,7 +103,7 @@ class FitSettings:
         check_choice("precision", self.precision, ("32-true", "bf16-mixed"))
         check_choice("device", self.device, ("auto", "cpu", "cuda"))
         if self.similarity == "gaussians" and (self.memory_bank or self.view_weight):
-            raise InputError("similarity: expected 'cosine' or 'dot' with memory_bank or view_weight, got 'gaussians': it does not compare data")
+            raise InputError("similarity: expected 'cosine' or 'dot' with memory_bank or view_weight, got 'gaussians': its two sides differ")
         if not 0 <= self.warmup < 1:
             raise InputError(f"warmup: expected a share of the steps in [0, 1), got {self.warmup}")
         if self.ema is not None and not 0 <= self.ema < 1:

@@ -143,13 +143,14 @@ def _continued(
     learned = model.similarity
     model = copy.deepcopy(model).cpu()
     model.prior, model.history = prior, []
-    if settings.temperature == "learn" and isinstance(learned, Cosine):
+    if settings.similarity == "cosine" and settings.temperature == "learn" and isinstance(learned, Cosine):
         model.similarity = Cosine(learned.temperature, learn=True)
     elif settings.similarity == "gaussians" and isinstance(learned, Gaussians):
         model.similarity.set_exponent(1.0)
         model.similarity.requires_grad_(True)
     else:
-        model.similarity = make_similarity(settings.similarity, settings.temperature, settings.embedding_dimension)
+        with global_seed(settings.seed, "networks", 0):
+            model.similarity = make_similarity(settings.similarity, settings.temperature, settings.embedding_dimension)
     model.encoder.requires_grad_(True)
     model.emulator.requires_grad_(True)
     return model
