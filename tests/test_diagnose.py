@@ -308,10 +308,12 @@ def test_a_check_of_windows_sees_windows():
     found = eande.predictive_check(model, y, watched, n=200, views=eande.RandomWindow(20), progress=False)
     assert found.p_value.item() < 0.05  # no noise at all
     assert len(np.unique(np.concatenate(seen), axis=0)) == 200
-    with pytest.raises(eande.InputError, match="of 150 simulations to succeed, got"):
-        eande.predictive_check(
-            model, y, lambda phi, rng: np.where(rng.random((len(phi), 1)) < 0.42, np.nan, simulator(phi, rng)), n=150, progress=False
-        )
+
+    def failing(phi, rng):
+        return np.where(rng.random((len(phi), 1)) < 0.42, np.nan, simulator(phi, rng))
+
+    with pytest.warns(eande.EandeWarning, match="failed"), pytest.raises(eande.InputError, match="of 150 simulations to succeed, got"):
+        eande.predictive_check(model, y, failing, n=150, progress=False)
     with pytest.raises(eande.InputError, match="n: expected a whole number of at least 100"):
         eande.predictive_check(model, torch.randn(20), simulator, n=50)
 
