@@ -24,7 +24,8 @@ def peaked(phi, rng):
 @pytest.fixture(scope="module")
 def fitted_peak():
     simulations = eande.simulate(peaked, PRIOR, 6_000, seed=0, progress=False)
-    return quick_fit(simulations, PRIOR, similarity="gaussians", embedding_dimension=8, epochs=40, batch_size=500, width=64, learning_rate=3e-3)
+    settings = {"similarity": "gaussians", "embedding_dimension": 8, "batch_size": 500, "width": 64, "learning_rate": 3e-3, "validate_every": 10}
+    return quick_fit(simulations, PRIOR, epochs=40, **settings)
 
 
 def test_the_score_is_the_printed_sum():

@@ -213,7 +213,7 @@ class Gaussians(Similarity):
     def score(self, embedded: Tensor, emulated: Tensor) -> Tensor:
         """Return the scores of all pairs, (m, n + K(n + 2) + 1) × (k, n + 2) → (m, k)."""
         rows = max(1, _SCORES_AT_ONCE // max(1, self.heads * len(emulated)))
-        sums = [(self._heads(part) @ emulated.T).logsumexp(-2) for part in embedded.split(rows)]
+        sums = [_log_sum_exp(self._heads(part).transpose(0, 1) @ emulated.T) for part in embedded.split(rows)]
         return self.exponent * embedded[..., -1:] * torch.cat(sums)
 
     def paired_score(self, embedded: Tensor, emulated: Tensor) -> Tensor:
@@ -230,6 +230,12 @@ class Gaussians(Similarity):
         if len(embedded) > 1:
             raise InputError(f"pooled: expected one observation, or a model with the cosine or dot similarity, got {len(embedded)} observations")
         return embedded[0]
+
+
+def _log_sum_exp(x: Tensor) -> Tensor:
+    """Return log Σ e^x over the first axis; with its gradient, in less than half the time of ``torch.logsumexp`` on a CPU."""
+    top = x.detach().amax(0)
+    return (x - top).exp().sum(0).log() + top
 
 
 def describe_similarity(similarity: Similarity) -> str:
