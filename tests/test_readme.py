@@ -41,3 +41,12 @@ def test_the_table_quotes_the_results():
     assert f"| {min(cell['smallest_r2'] for cell in cells):.4f} |" in README
     assert f"| {max(cell['largest_cv_normalizer'] for cell in cells):.3f} |" in README
     assert f"| {max(cell['largest_redundant_sensitivity'] or 0 for cell in cells):.2%} |" in README
+
+
+def test_the_benchmark_table_quotes_the_results():
+    content = json.loads((ROOT / "results" / "sbibm.json").read_text())
+    cells = [run for run in content["runs"] if run["simulations"] == 10_000]
+    assert cells
+    for run in cells:
+        nre, npe = (content["published"][run["task"]][name][1] for name in ("NRE", "NPE"))
+        assert f"| {run['task']} | {run['median']:.3f} | {nre:.3f} | {npe:.3f} |" in README

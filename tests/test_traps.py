@@ -337,7 +337,7 @@ def test_a_similarity_of_ones_own_is_not_stored_as_another(tmp_path):
             return 5 * super().factor()
 
     model = EmbedAndEmulate(ResidualMLP(2, 4), ResidualMLP(2, 4), Sharper(4), BOX, y_shape=(2,), embedding_dimension=4)
-    with pytest.raises(InputError, match="similarity: expected Cosine or Dot to store in a file, got Sharper"):
+    with pytest.raises(InputError, match="similarity: expected Cosine, Dot or Gaussians to store in a file, got Sharper"):
         model.save(tmp_path / "m.eande")
 
 
