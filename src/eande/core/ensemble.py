@@ -159,11 +159,11 @@ def _check_members(models: Any) -> None:
     for model in models:
         if not isinstance(model, EmbedAndEmulate):
             raise InputError(f"models: expected fitted models, got {type(model).__name__}")
-        if not isinstance(model.similarity, Cosine | Dot):
-            raise InputError(f"models: expected cosine or dot similarities, got {type(model.similarity).__name__}")
         # As fitted, β is 1, or 0 where nothing better than the prior was found.
         if model.members or model.similarity.slope is not None or model.similarity.exponent.item() not in (0, 1):
             raise InputError("models: expected plain models as fitted, got an ensemble or a calibrated one; combine first, then calibrate")
+        if not isinstance(model.similarity, Cosine | Dot):
+            raise InputError(f"models: expected cosine or dot similarities, got {type(model.similarity).__name__}")
         (mine, prior), (other, another) = (((m.y_shape, m.embedding_dimension, m.prior.dimension), m.prior) for m in (models[0], model))
         if mine != other or not (prior is another or torch.equal(prior.sample(8, seed=0), another.sample(8, seed=0))):
             raise InputError("models: expected one prior, one shape of y and one embedding dimension, got models that differ")
