@@ -145,7 +145,7 @@ def test_what_does_not_go_with_it_is_said(fitted_peak):
     for options in ({"memory_bank": 10}, {"view_weight": 0.1}):
         with pytest.raises(eande.InputError, match="'cosine' or 'dot' with memory_bank or view_weight"):
             eande.FitSettings(similarity="gaussians", **options)
-    with pytest.raises(eande.InputError, match="models: expected cosine or dot similarities, got Gaussians"):
+    with pytest.raises(eande.InputError, match="models: expected inner products as similarities, cosine or dot, got Gaussians"):
         eande.ensemble([fitted_peak, fitted_peak])
     simulations = eande.Simulations.from_arrays(torch.zeros(10, 2), torch.zeros(10, 2))
     with pytest.raises(eande.InputError, match="members: expected 1 with the similarity 'gaussians', got 3"):

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from eande.core.checks import InputError
 from eande.core.model import EmbedAndEmulate
 from eande.core.scores import estimate_normalizer
-from eande.core.similarity import Cosine, Dot, Similarity
+from eande.core.similarity import Cosine, Gaussians, Similarity
 
 # Prior draws for a member's own normaliser; its error of a few per cent only weighs the members.
 _DRAWS = 20_000
@@ -162,8 +162,8 @@ def _check_members(models: Any) -> None:
         # As fitted, β is 1, or 0 where nothing better than the prior was found.
         if model.members or model.similarity.slope is not None or model.similarity.exponent.item() not in (0, 1):
             raise InputError("models: expected plain models as fitted, got an ensemble or a calibrated one; combine first, then calibrate")
-        if not isinstance(model.similarity, Cosine | Dot):
-            raise InputError(f"models: expected cosine or dot similarities, got {type(model.similarity).__name__}")
+        if isinstance(model.similarity, Gaussians):
+            raise InputError("models: expected inner products as similarities, cosine or dot, got Gaussians")
         (mine, prior), (other, another) = (((m.y_shape, m.embedding_dimension, m.prior.dimension), m.prior) for m in (models[0], model))
         if mine != other or not (prior is another or torch.equal(prior.sample(8, seed=0), another.sample(8, seed=0))):
             raise InputError("models: expected one prior, one shape of y and one embedding dimension, got models that differ")
