@@ -1,5 +1,9 @@
 """Lorenz 96: the equations, the scheme and the compiled kernel."""
 
+import subprocess
+import sys
+import textwrap
+
 import numpy as np
 import pytest
 import torch
@@ -249,3 +253,15 @@ def test_every_cuda_run_is_the_same():
 def test_too_many_slow_variables_for_one_block():
     with pytest.raises(InputError, match="slow: expected at most 768 with device 'cuda', got 769"):
         Lorenz96(observations=1, slow=769, fast=1, device="cuda")(np.array([[3.0, 4.0]]), np.random.default_rng(0))
+
+
+def test_the_kernel_leaves_the_threads_of_torch_alone():
+    script = """
+        import torch
+        torch.set_num_threads(1)
+        from eande.experiments import lorenz96 as study
+        study.make_data(study.SIZES["toy"], 0, "cpu", progress=False)
+        print(torch.get_num_threads())
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=True, capture_output=True, text=True)
+    assert done.stdout.strip() == "1"

@@ -4,6 +4,7 @@ All arithmetic is in float64; results do not depend on the number of threads, fo
 """
 
 import numpy as np
+import torch
 
 try:
     import numba
@@ -25,7 +26,10 @@ def trajectories(state: np.ndarray, forcing: np.ndarray, system: Lorenz96) -> np
     out = np.empty((n, system.observations, size), dtype=np.float32)
     constants = np.array([system.h, system.c, system.b])
     counts = np.array([system.slow, system.fast, system.substeps, system.skipped_steps, FIRST_PIECES])
+    threads = torch.get_num_threads()
     _integrate(packed, forcing[rows], out, system.step, constants, counts)
+    # numba and torch share OpenMP: the kernel leaves torch with as many threads as there are cores, which then fight over them.
+    torch.set_num_threads(threads)
     return out
 
 
