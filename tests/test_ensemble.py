@@ -277,14 +277,18 @@ def test_a_saved_ensemble_comes_back(joint, tmp_path):
 
 @pytest.mark.parametrize("kind", ["ensemble", "single"])
 @pytest.mark.parametrize("slope", [False, True], ids=["constant", "datum"])
-def test_a_calibrated_model_comes_back(joint, kind, slope, tmp_path):
+@pytest.mark.parametrize("aimed", [False, True], ids=["there", "aimed"])
+def test_a_calibrated_model_comes_back(joint, kind, slope, aimed, tmp_path):
     model = copy.deepcopy(joint if kind == "ensemble" else joint.members[0])
     before, dimension = values(model), model.embedding_dimension
     vectors = (torch.linspace(-1, 1, dimension), torch.full((dimension,), 0.2)) if slope else ()
     model.similarity.set_exponent(0.6, *vectors)
+    if aimed:
+        model.similarity.set_aim(torch.eye(dimension).roll(1, 0) / 10, torch.full((dimension,), 0.1))
     model.save(tmp_path / "m.eande")
     loaded = eande.load(tmp_path / "m.eande")
     assert torch.equal(values(loaded), values(model))
+    assert (loaded.similarity.turn is not None) == aimed
     assert not torch.allclose(values(model), before, atol=0.01)
 
 
@@ -456,10 +460,12 @@ def test_wrong_use_gives_one_line(case):
 
 
 def test_calibrated_models_are_no_members():
-    """Whatever kind of exponent it came to."""
-    for vectors in ((), (torch.ones(2), torch.zeros(2))):
-        model = gaussian()
-        model.similarity.set_exponent(0.5, *vectors)
+    """Whatever kind of exponent it came to, or only moved."""
+    constant, datum, aimed = gaussian(), gaussian(), gaussian()
+    constant.similarity.set_exponent(0.5)
+    datum.similarity.set_exponent(0.5, torch.ones(2), torch.zeros(2))
+    aimed.similarity.set_aim(torch.zeros(2, 2), torch.ones(2))
+    for model in (constant, datum, aimed):
         with pytest.raises(InputError, match="models: expected plain models as fitted, got an ensemble or a calibrated one; combine first"):
             eande.ensemble([model, gaussian()])
 
@@ -467,6 +473,7 @@ def test_calibrated_models_are_no_members():
 # --- calibration
 
 QUICK = {"draws": 2_000}
+EXPONENT_ONLY = QUICK | {"aim": False}
 
 
 def test_an_exact_model_is_left_alone():
@@ -474,7 +481,7 @@ def test_an_exact_model_is_left_alone():
     for seed in range(12):
         model = gaussian()
         found = model.calibrate(pairs(100, 100 + seed), **QUICK)
-        assert (found.kind, found.exponent, found.range, found.error) == ("none", 1.0, (1.0, 1.0), 0.0)
+        assert (found.kind, found.aimed, found.exponent, found.range, found.error) == ("none", False, 1.0, (1.0, 1.0), 0.0)
         assert found.before == found.after
         assert model.similarity.exponent == 1
         assert model.similarity.slope is None
@@ -504,8 +511,8 @@ def test_an_error_that_depends_on_the_datum_is_mended():
     model, held_out, fresh = gaussian(uneven), pairs(500, 4), pairs(1_000, 5)
     before, exact = mean_score(model, fresh), mean_score(gaussian(), fresh)
     constant = copy.deepcopy(model)
-    constant.calibrate(held_out, kind="constant", **QUICK)
-    found = model.calibrate(held_out, **QUICK)
+    constant.calibrate(held_out, kind="constant", **EXPONENT_ONLY)
+    found = model.calibrate(held_out, **EXPONENT_ONLY)
     assert found.kind == "datum"
     assert found.range[0] < 0.5 < 1.5 < found.range[1]
     assert exact - before > 0.1
@@ -530,7 +537,7 @@ def test_slopes_do_not_depend_on_where_embeddings_lie_and_how_long_they_are():
         model.embedding_dimension = 3
         return model
 
-    found = [stretched(factor, offset).calibrate(pairs(200, 6), kind="datum", **QUICK) for factor, offset in ((1, 0), (1, 1e4), (1e-3, 0))]
+    found = [stretched(factor, offset).calibrate(pairs(200, 6), kind="datum", **EXPONENT_ONLY) for factor, offset in ((1, 0), (1, 1e4), (1e-3, 0))]
     for one in found[1:]:
         assert one.kind == found[0].kind == "datum"
         assert one.after == pytest.approx(found[0].after, abs=0.01)
@@ -588,7 +595,9 @@ def test_a_model_that_fell_back_to_the_prior_is_compared_with_the_prior():
 def test_replicates_count_as_one():
     data, rows = pairs(100, 1), torch.arange(100).repeat_interleave(10)
     once, often = (gaussian(3.0).calibrate(one, **QUICK) for one in (data, eande.Simulations(data.phi[rows], data.y[rows], rows)))
-    assert often == Calibration(once.kind, *(pytest.approx(x, rel=1e-6) for x in (once.exponent, once.range, once.before, once.after, once.error)))
+    assert often == Calibration(
+        once.kind, once.aimed, *(pytest.approx(x, rel=1e-6) for x in (once.exponent, once.range, once.before, once.after, once.error))
+    )
     assert once.kind == "constant"
 
 

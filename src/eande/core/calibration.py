@@ -1,4 +1,4 @@
-r"""Calibration: the exponent β in p(φ) r(φ, y)^β, chosen by held-out pairs.
+r"""Calibration: the exponent β in p(φ) r(φ, y)^β, chosen by held-out pairs, after a correction of where data lie (:mod:`eande.core.aiming`).
 
 A model fitted to few simulations is often too sure of itself, or not sure enough, and not by the same amount everywhere.
 The held-out score of pair i as a function of t = log β, over prior draws φ_1 … φ_N and φ_0 = φ_i itself,
@@ -31,8 +31,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from eande.core.aiming import Aim, find_aim
 from eande.core.checks import InputError, as_float_tensor, check_choice, check_count, check_finite, check_shape, show_shape
-from eande.core.seeds import generator
+from eande.core.scores import PriorBank, folds, gain, within
 from eande.core.similarity import EXPONENTS, Similarity
 
 if TYPE_CHECKING:
@@ -47,7 +48,6 @@ _LOG_EXPONENTS = _STEP * torch.arange(-_NO_CHANGE, round(math.log(EXPONENTS[1]) 
 # A constant only (infinite), then ever freer slopes.
 _SLOPES = (10.0, 1.0, 0.1, 0.01, 0.001)
 _PENALTIES = {"constant": (math.inf,), "datum": _SLOPES, "auto": (math.inf, *_SLOPES)}
-_FOLDS = 5
 _FEWEST = 20
 
 
@@ -57,6 +57,7 @@ class Calibration:
 
     Args:
         kind: ``"none"``, ``"constant"`` or ``"datum"``: what the exponent depends on.
+        aimed: whether embeddings are moved, too.
         exponent: the median exponent over the held-out data.
         range: its 5 % and 95 % quantiles over them.
         before: held-out score of the model as it was, in nats: the mean log ratio, never flattered by too few prior draws.
@@ -65,6 +66,7 @@ class Calibration:
     """
 
     kind: str
+    aimed: bool
     exponent: float
     range: tuple[float, float]
     before: float
@@ -89,7 +91,15 @@ class _Rule:
 
 
 def calibrate(
-    model: "EmbedAndEmulate", phi: Any, y: Any, groups: Any = None, *, kind: str = "auto", objective: str = "coverage", draws: int = 50_000
+    model: "EmbedAndEmulate",
+    phi: Any,
+    y: Any,
+    groups: Any = None,
+    *,
+    kind: str = "auto",
+    objective: str = "coverage",
+    aim: bool = True,
+    draws: int = 50_000,
 ) -> Calibration:
     """Set the exponent of a model by held-out pairs, and report. An earlier calibration is forgotten first.
 
@@ -100,6 +110,7 @@ def calibrate(
         groups: ids of the parameters (m,), where several data share them; they stay together in a fold.
         kind: ``"constant"`` for one exponent, ``"datum"`` for one that depends on the embedding, ``"auto"`` for the simplest that does well.
         objective: what is made right: ``"coverage"`` of highest-density regions, or the held-out ``"score"``.
+        aim: whether embeddings may be moved first, where that gains (:mod:`eande.core.aiming`); those of ensembles stay.
         draws: prior draws for the normalisers.
     """
     check_choice("kind", kind, KINDS)
@@ -111,27 +122,29 @@ def calibrate(
     check_pairs(model, phi, y, ids)
     # 0 is how a fit says that it found nothing better than the prior: this, and not the model it rejected, is what to improve on.
     fallen = model.similarity.exponent.item() == 0
-    with _uncalibrated(model.similarity):
-        scores, levels, features = _tabulate(model, phi, y, draws)
+    measured, similarity = _measure(model, phi, y, ids, draws, aim=aim), model.similarity
+    scores, features = measured.scores, measured.features
     # The prior's own coverage is right: only the score can say that a model is better.
-    curves = scores if objective == "score" or fallen else _coverage_curves(levels)
+    curves = scores if objective == "score" or fallen else _coverage_curves(measured.levels)
     none = torch.zeros(len(phi), dtype=torch.float64)
     alone = none if fallen else curves[:, _NO_CHANGE]
     found = {penalty: _cross_validated(curves, features, ids, penalty) for penalty in _PENALTIES[kind]}
     best = max(found, key=lambda penalty: _value(curves, found[penalty]).mean().item())
-    if math.inf in found and _within(_value(curves, found[best]) - _value(curves, found[math.inf]), ids, 2):
+    if math.inf in found and within(_value(curves, found[best]) - _value(curves, found[math.inf]), ids, 2):
         best = math.inf
-    rule = _fit(curves, features, ids, best)
-    before, after = (none if fallen else scores[:, _NO_CHANGE]), _value(scores, found[best])
-    if _within(_value(curves, found[best]) - alone, ids, 2 if rule(features).mean() > 0 else 1):
-        rule, after, exponents = _Rule("none", 0.0), before, torch.full_like(none, 0.0 if fallen else 1.0)
-        model.similarity.set_exponent(0.0 if fallen else 1.0)
+    rule, after, used = _fit(curves, features, ids, best), _value(scores, found[best]), measured.aim
+    if within(_value(curves, found[best]) - alone, ids, 2 if rule(features).mean() > 0 else 1):
+        rule, after, exponents = _Rule("none", 0.0), none if fallen else scores[:, _NO_CHANGE], torch.full_like(none, 0.0 if fallen else 1.0)
+        similarity.set_exponent(0.0 if fallen else 1.0)
+        used = None if fallen else used
     else:
-        model.similarity.set_exponent(math.exp(rule.constant), rule.slope, rule.centre)
+        similarity.set_exponent(math.exp(rule.constant), rule.slope, rule.centre)
         exponents = rule(features).exp()
-    gain, error = _gain(after - before, ids)
+    similarity.set_aim(*(used or (None, None))[:2])
+    before = none if fallen else measured.before
+    mean, error = gain(after - before, ids)
     low, middle, high = exponents.quantile(torch.tensor([0.05, 0.5, 0.95], dtype=torch.float64)).tolist()
-    return Calibration(rule.kind, middle, (low, high), before.mean().item(), before.mean().item() + gain, error)
+    return Calibration(rule.kind, used is not None, middle, (low, high), before.mean().item(), before.mean().item() + mean, error)
 
 
 def check_pairs(model: "EmbedAndEmulate", phi: Tensor, y: Any, ids: Tensor) -> None:
@@ -172,20 +185,50 @@ def embed_rows(model: "EmbedAndEmulate", y: Any) -> Tensor:
 @contextmanager
 def _uncalibrated(similarity: Similarity) -> Iterator[None]:
     """Take an earlier calibration away inside the block; what ends it early leaves the model as it was."""
-    earlier = similarity.exponent.item(), similarity.slope, similarity.centre
+    earlier, aim = (similarity.exponent.item(), similarity.slope, similarity.centre), (similarity.turn, similarity.shift)
     similarity.set_exponent(1.0)
+    similarity.set_aim(None, None)
     try:
         yield
     finally:
         similarity.set_exponent(*earlier)
+        similarity.set_aim(*aim)
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """What held-out pairs say of a model without calibration: float64, on the CPU.
+
+    Args:
+        scores: ℓ_i at the tabulated exponents (m, T), of the model as it may be aimed.
+        levels: u_i likewise.
+        features: f(y_i), (m, n).
+        before: ℓ_i of the model as it is, (m,).
+        aim: how it may be aimed.
+    """
+
+    scores: Tensor
+    levels: Tensor
+    features: Tensor
+    before: Tensor
+    aim: Aim | None
+
+
+def _measure(model: "EmbedAndEmulate", phi: Tensor, y: Any, ids: Tensor, draws: int, *, aim: bool) -> _Measured:
+    similarity = model.similarity
+    with _uncalibrated(similarity):
+        embedded, emulated, bank = embed_rows(model, y), model.emulate_all(phi), model.prior_bank(model.prior, draws)
+        features = similarity.features(embedded)
+        found, moved = find_aim(similarity, features, emulated, bank.emulated[bank.inside], ids) if aim and similarity.aims else (None, embedded)
+        scores, levels = _tabulate(similarity, moved, emulated, bank, _LOG_EXPONENTS)
+        before = scores[:, _NO_CHANGE] if found is None else _tabulate(similarity, embedded, emulated, bank, torch.zeros(1))[0][:, 0]
+    return _Measured(scores, levels, features.double().cpu(), before, found)
 
 
 @torch.no_grad()
-def _tabulate(model: "EmbedAndEmulate", phi: Tensor, y: Any, draws: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return ℓ_i and u_i at the tabulated exponents, each (m, T), and the embeddings (m, n), all in float64 on the CPU."""
-    similarity, bank = model.similarity, model.prior_bank(model.prior, draws)
-    embedded, emulated = embed_rows(model, y), model.emulate_all(phi)
-    powers, curves, levels = _LOG_EXPONENTS.exp().to(model.device), [], []
+def _tabulate(similarity: Similarity, embedded: Tensor, emulated: Tensor, bank: PriorBank, log_exponents: Tensor) -> tuple[Tensor, Tensor]:
+    """Return ℓ_i and u_i at those exponents, each (m, T)."""
+    powers, curves, levels = log_exponents.double().exp().to(embedded.device), [], []
     for f, g in zip(embedded.split(1), emulated.split(1), strict=True):
         own = similarity.paired_score(f, g).double()
         scores = torch.cat([own, similarity.score(f, bank.emulated)[0].double().masked_fill(~bank.inside, -torch.inf)])
@@ -195,7 +238,7 @@ def _tabulate(model: "EmbedAndEmulate", phi: Tensor, y: Any, draws: int) -> tupl
         curves.append(powers * (own - top) - weights.mean(1).log())
         # Half of its own share: among N + 1 that could each be the one, u then has the mean ½ for any N.
         levels.append((weights[:, scores > own].sum(1) + weights[:, 0] / 2) / weights.sum(1))
-    return torch.stack(curves).cpu(), torch.stack(levels).cpu(), similarity.features(embedded).double().cpu()
+    return torch.stack(curves).cpu(), torch.stack(levels).cpu()
 
 
 def _coverage_curves(levels: Tensor) -> Tensor:
@@ -218,7 +261,7 @@ def _fit(curves: Tensor, features: Tensor, ids: Tensor, penalty: float) -> _Rule
     top = int(curves.mean(0).argmax())
     if math.isinf(penalty):
         # Only above 1: widening is no risk.
-        least = next((i for i in range(_NO_CHANGE, top) if _within(curves[:, top] - curves[:, i], ids, 1)), top)
+        least = next((i for i in range(_NO_CHANGE, top) if within(curves[:, top] - curves[:, i], ids, 1)), top)
         return _Rule("constant", _LOG_EXPONENTS[least].item())
     centre = features.mean(0)
     # One scale for all: a penalty means the same for embeddings of any length, and small directions stay small.
@@ -241,25 +284,7 @@ def _fit(curves: Tensor, features: Tensor, ids: Tensor, penalty: float) -> _Rule
 
 def _cross_validated(curves: Tensor, features: Tensor, ids: Tensor, penalty: float) -> Tensor:
     """Return every pair's t under a rule fitted without its fold."""
-    found = torch.empty(len(curves), dtype=torch.float64)
-    inverse = ids.unique(return_inverse=True)[1]
-    # In random order: parameters may come from a grid, whose period a fold must not share.
-    folds = torch.randperm(int(inverse.max()) + 1, generator=generator(0, "folds"))[inverse] % _FOLDS
-    for fold in range(_FOLDS):
-        out = folds == fold
+    found, fold = torch.empty(len(curves), dtype=torch.float64), folds(ids)
+    for out in (fold == number for number in fold.unique()):
         found[out] = _fit(curves[~out], features[~out], ids[~out], penalty)(features[out])
     return found
-
-
-def _within(difference: Tensor, ids: Tensor, errors: float) -> bool:
-    """Return whether the mean of a difference is at most so many of its standard errors."""
-    mean, error = _gain(difference, ids)
-    return mean <= errors * error
-
-
-def _gain(difference: Tensor, ids: Tensor) -> tuple[float, float]:
-    """Return the mean of a difference of scores and its standard error; data of one group are one draw, of any size."""
-    inverse, mean = ids.unique(return_inverse=True)[1], difference.mean()
-    groups = int(inverse.max()) + 1
-    sums = torch.zeros(groups, dtype=torch.float64).index_add_(0, inverse, difference - mean)
-    return mean.item(), (sums.square().sum() * groups / (groups - 1)).sqrt().item() / len(difference)

@@ -39,6 +39,8 @@ class Mixture(Similarity):
     """
 
     lengths: Tensor
+    # Its normalisers belong to where the members' data are.
+    aims = False
 
     def __init__(self, members: int, lengths: Sequence[float]) -> None:
         super().__init__()
@@ -160,7 +162,8 @@ def _check_members(models: Any) -> None:
         if not isinstance(model, EmbedAndEmulate):
             raise InputError(f"models: expected fitted models, got {type(model).__name__}")
         # As fitted, β is 1, or 0 where nothing better than the prior was found.
-        if model.members or model.similarity.slope is not None or model.similarity.exponent.item() not in (0, 1):
+        calibrated = model.similarity.slope is not None or model.similarity.turn is not None
+        if model.members or calibrated or model.similarity.exponent.item() not in (0, 1):
             raise InputError("models: expected plain models as fitted, got an ensemble or a calibrated one; combine first, then calibrate")
         if isinstance(model.similarity, Gaussians):
             raise InputError("models: expected inner products as similarities, cosine or dot, got Gaussians")

@@ -40,7 +40,7 @@ def load(path: str | Path, *, encoder: nn.Module | None = None, emulator: nn.Mod
     contents = enumerate(zip(document["members"], own, strict=True))
     joint = ensemble([_load_one(f"{path}, member {i}", *one, **options) for i, one in contents])
     calibration = {name.removeprefix("similarity."): x for name, x in tensors.items() if name.startswith("similarity.")}
-    _expect_slope(joint, "slope" in calibration)
+    _expect_calibration(joint, calibration)
     load_weights(joint.similarity, calibration, path)
     return joint
 
@@ -63,7 +63,7 @@ def _load_one(path: str | Path, document: dict[str, Any], tensors: dict[str, Ten
         y_standardizer=_empty_standardizer(path, tensors, "model.y_standardizer"),
         phi_standardizer=_empty_standardizer(path, tensors, "model.phi_standardizer"),
     )
-    _expect_slope(model, "model.similarity.slope" in tensors)
+    _expect_calibration(model, {name.removeprefix("model.similarity."): tensor for name, tensor in tensors.items()})
     load_weights(model, {name.removeprefix("model."): tensor for name, tensor in tensors.items()}, path)
     for name, output in probe(model).items():
         if name in expected and not torch.allclose(output, expected[name], rtol=1e-2, atol=1e-3):
@@ -91,11 +91,13 @@ def _stored_or_given(name: str, path: str | Path, stored: dict[str, Any] | None,
     return make_network(stored)
 
 
-def _expect_slope(model: EmbedAndEmulate, stored: bool) -> None:
-    """Make room for the slope of a calibrated model."""
-    if stored:
-        empty = torch.zeros(model.embedding_dimension)
-        model.similarity.set_exponent(1.0, empty, empty.clone())
+def _expect_calibration(model: EmbedAndEmulate, stored: dict[str, Tensor]) -> None:
+    """Make room for what the file holds of a calibration."""
+    n = model.embedding_dimension
+    if "slope" in stored:
+        model.similarity.set_exponent(1.0, torch.zeros(n), torch.zeros(n))
+    if "turn" in stored:
+        model.similarity.set_aim(torch.zeros(n, n), torch.zeros(n))
 
 
 def _empty_standardizer(path: str | Path, tensors: dict[str, Tensor], name: str) -> Standardizer:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from eande.core.seeds import generator
 from eande.core.similarity import Similarity
 
 # Scores of data against prior draws are taken this many at a time: 64 MB in float64.
@@ -122,3 +123,34 @@ def held_out_score(similarity: Similarity, embedded: Tensor, emulated: Tensor, n
         cv_normalizer=coefficient_of_variation(normalizer.log_value),
         effective_draws=normalizer.effective_draws.min().item(),
     )
+
+
+def log_picked(similarity: Similarity, embedded: Tensor, emulated: Tensor, bank: Tensor, exponent: Tensor) -> Tensor:
+    """Return N + 1 times the probability, in nats, of picking each datum's own φ out of it and the N draws of a bank (N, n), shape (m,).
+
+    A proper score for any N; with enough draws it is the log ratio.
+    """
+    own = exponent * similarity.paired_score(embedded, emulated)
+    others = exponent * similarity.score(embedded, bank)
+    return own - torch.cat([own.unsqueeze(1), others], dim=1).logsumexp(1) + math.log(len(bank) + 1)
+
+
+def gain(difference: Tensor, ids: Tensor) -> tuple[float, float]:
+    """Return the mean of a difference of scores and its standard error; data of one group are one draw, of any size."""
+    inverse, mean = ids.unique(return_inverse=True)[1], difference.mean()
+    groups = int(inverse.max()) + 1
+    sums = torch.zeros(groups, dtype=torch.float64).index_add_(0, inverse, difference - mean)
+    return mean.item(), (sums.square().sum() * groups / (groups - 1)).sqrt().item() / len(difference)
+
+
+def within(difference: Tensor, ids: Tensor, errors: float) -> bool:
+    """Return whether the mean of a difference is at most so many of its standard errors."""
+    mean, error = gain(difference, ids)
+    return mean <= errors * error
+
+
+def folds(ids: Tensor, number: int = 5) -> Tensor:
+    """Return the fold of every row, shape (m,); groups stay together."""
+    inverse = ids.unique(return_inverse=True)[1]
+    # In random order: parameters may come from a grid, whose period a fold must not share.
+    return torch.randperm(int(inverse.max()) + 1, generator=generator(0, "folds"))[inverse] % number

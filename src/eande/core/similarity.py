@@ -7,7 +7,8 @@ acceptance–rejection exact, and independent observations pool by adding their 
 where embeddings lie (``place``), the score, its bound and how observations pool.
 
 Every score carries an ``exponent`` β, 1 after training: the posterior is then p(φ) r^β. β = 0 is the prior. Calibration may let
-it depend on the datum, β(y) = β e^{slope·(f(y) − centre)}: a model can be too sure of some data and not sure enough of others.
+it depend on the datum, β(y) = β e^{slope·(f(y) − centre)}: a model can be too sure of some data and not sure enough of others. It may
+also move the data by an affine map of f, ``turn`` and ``shift``: a model can err to one side.
 """
 
 import math
@@ -33,24 +34,35 @@ class Similarity(nn.Module, ABC):
     exponent: Tensor
     slope: Tensor | None
     centre: Tensor | None
+    turn: Tensor | None
+    shift: Tensor | None
+    aims = True
 
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("exponent", torch.tensor(1.0))
-        self.register_buffer("slope", None)
-        self.register_buffer("centre", None)
+        for name in ("slope", "centre", "turn", "shift"):
+            self.register_buffer(name, None)
 
     @abstractmethod
     def place(self, raw: Tensor) -> Tensor:
         """Put a network's raw output (…, n) where embeddings lie."""
 
     def place_datum(self, raw: Tensor) -> Tensor:
-        """Put the encoder's raw output where embeddings lie, lengthened by the datum's own part of the exponent."""
+        """Put the encoder's raw output where embeddings lie, aimed, and lengthened by the datum's own part of the exponent."""
         placed = self.place(raw)
-        return placed if self.slope is None else placed * self.tilt(placed)
+        aimed = self.place(self.aim(placed)) if self.turn is not None else placed
+        return aimed if self.slope is None else aimed * self.tilt(placed)
+
+    def aim(self, placed: Tensor) -> Tensor:
+        """Return f + Tᵀf + b; f itself in a model that was not aimed."""
+        if self.turn is None or self.shift is None:
+            return placed
+        with full_precision(placed.device):
+            return placed + placed @ self.turn + self.shift
 
     def features(self, embedded: Tensor) -> Tensor:
-        """Return what of the embeddings (m, …) of a model without ``slope`` the exponent may depend on, shape (m, n)."""
+        """Return what of the embeddings (m, …) of a model without calibration that may depend on, shape (m, n)."""
         return embedded
 
     def tilt(self, placed: Tensor) -> Tensor:
@@ -64,6 +76,10 @@ class Similarity(nn.Module, ABC):
         """Set β and what of it depends on the datum; vectors (n,), both or none."""
         self.exponent.fill_(exponent)
         self.slope, self.centre = (None if x is None else x.to(self.exponent) for x in (slope, centre))
+
+    def set_aim(self, turn: Tensor | None, shift: Tensor | None) -> None:
+        """Set T, shape (n, n), and b, shape (n,), both or none."""
+        self.turn, self.shift = (None if x is None else x.to(self.exponent) for x in (turn, shift))
 
     @abstractmethod
     def factor(self) -> Tensor:
@@ -191,9 +207,10 @@ class Gaussians(Similarity):
 
     def place_datum(self, raw: Tensor) -> Tensor:
         """Return f, every head's (p μ, log w − p ‖μ‖²/2, −p/2) and the datum's own part of the exponent, shape (…, n + K(n + 2) + 1)."""
+        aimed = self.aim(raw)
         with full_precision(raw.device):
-            heads = self.spread(raw).unflatten(-1, (self.heads, -1))
-        centre, weight = raw.unsqueeze(-2) + heads[..., :-2], heads[..., -2].log_softmax(-1)
+            heads = self.spread(aimed).unflatten(-1, (self.heads, -1))
+        centre, weight = aimed.unsqueeze(-2) + heads[..., :-2], heads[..., -2].log_softmax(-1)
         precision = heads[..., -1].clamp(*_LOG_PRECISIONS).exp()
         offset = weight - precision * centre.square().sum(-1) / 2
         parts = torch.cat([precision.unsqueeze(-1) * centre, offset.unsqueeze(-1), -precision.unsqueeze(-1) / 2], dim=-1)
