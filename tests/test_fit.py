@@ -28,6 +28,7 @@ from eande.training.batches import Batches
 from eande.training.fit import fit, learning_rate_factor
 from eande.training.gradients import backward
 from eande.training.settings import FitSettings
+from eande.training.setup import split
 
 NOISE = 0.3
 BOX = BoxPrior([-1, -1], [1, 1], names=["a", "b"])
@@ -546,3 +547,11 @@ def test_the_exact_model_scores_its_information(task):
     score = held_out_score(model.similarity, embedded, model.emulate(data.phi), normalizer)
     assert abs(score.log_ratio - task.information()) < 4 * score.error
     assert score.cv_normalizer < 0.03
+
+
+def test_of_many_simulations_2000_are_held_out_by_default():
+    phi = BOX.sample(30_000, seed=0)
+    many = Simulations.from_arrays(phi, phi)
+    assert [len(part) for part in split(many, None, 0)] == [28_000, 2_000]
+    assert [len(part) for part in split(many[:1_000], None, 0)] == [900, 100]
+    assert [len(part) for part in split(many, 0.1, 0)] == [27_000, 3_000]

@@ -168,7 +168,7 @@ def lorenz96(
         Lorenz96Size, typer.Option(help="paper: ResNet-34, a GPU; smoke: its code in a minute; small: two cores; demo: minutes; toy.")
     ] = Lorenz96Size.small,
     only: Annotated[Part, typer.Option(help="Which table or figure; page writes docs/results/lorenz96.md from what was run.")] = Part.main,
-    method: Annotated[list[str] | None, typer.Option(help="plain (the paper's), anchored, calibrated or ensemble; all by default.")] = None,
+    method: Annotated[list[str] | None, typer.Option(help="plain (the paper's), anchored, calibrated, aimed or ensemble; all by default.")] = None,
     baselines: Annotated[bool, typer.Option(help="NRE-C and NPE-C through sbi, and a generic critic, too.")] = False,
     seeds: Annotated[int, typer.Option(min=1, help="Number of seeds.")] = 1,
     first_seed: Annotated[int, typer.Option(min=0, help="The first of them.")] = 0,
@@ -259,7 +259,3 @@ def _ring_figure(run: dict[str, Any], path: Path) -> Path:
     figure = plots.ring(density, samples, reference, half_width=ring.HALF_WIDTH, title=title)
     figure.savefig(path, dpi=130)
     return path
-
-
-if __name__ == "__main__":
-    app()

@@ -49,7 +49,7 @@ def fit(
     encoder: nn.Module | None = None,
     emulator: nn.Module | None = None,
     views: View | None = None,
-    validation: float | Simulations = 0.1,
+    validation: float | Simulations | None = None,
     checkpoint: str | Path | None = None,
     settings: FitSettings | None = None,
     warm_start: EmbedAndEmulate | None = None,
@@ -65,7 +65,7 @@ def fit(
         encoder: maps standardised data (m, …) to (m, n); None chooses by the shape of y.
         emulator: maps standardised parameters (m, D) to (m, n); None makes a residual MLP.
         views: what the encoder sees of a datum, drawn anew in every step.
-        validation: a fraction to hold out (whole groups), or simulations of their own.
+        validation: a fraction to hold out (whole groups), or simulations of their own; None holds out a tenth, 2,000 different parameters at most.
         checkpoint: a folder. A run killed at any moment goes on from there when the same call is made again.
         settings: how to train.
         warm_start: a model to go on from, for instance when more simulations have arrived; its networks and standardisation are kept.

@@ -26,6 +26,7 @@ from eande.training.settings import FitSettings
 # A spread of so small a share of the mean is a few hundred units in the last place of float32.
 _COARSEST = 1e-5
 _FEW_HELD_OUT = 10
+_MOST_HELD_OUT = 2_000
 
 
 def check_types(simulations: Any, settings: Any, validation: Any, **given: Any) -> None:
@@ -34,7 +35,7 @@ def check_types(simulations: Any, settings: Any, validation: Any, **given: Any) 
         raise InputError(f"simulations: expected Simulations (from arrays: Simulations.from_arrays(phi, y)), got {type(simulations).__name__}")
     if not isinstance(settings, FitSettings):
         raise InputError(f"settings: expected FitSettings(...), got {type(settings).__name__}")
-    if not isinstance(validation, Simulations | Real):
+    if not (validation is None or isinstance(validation, Simulations | Real)):
         raise InputError(f"validation: expected a fraction or Simulations, got {type(validation).__name__}")
     for name in ("encoder", "emulator"):
         if given[name] is not None and not isinstance(given[name], nn.Module):
@@ -49,7 +50,7 @@ def check_types(simulations: Any, settings: Any, validation: Any, **given: Any) 
         raise InputError("device: expected 'cpu' or 'auto' on a machine without a GPU that torch can use, got 'cuda'")
 
 
-def split(simulations: Simulations, validation: float | Simulations, seed: int) -> tuple[Simulations, Simulations]:
+def split(simulations: Simulations, validation: float | Simulations | None, seed: int) -> tuple[Simulations, Simulations]:
     """Return what to train on and what to hold out."""
     if isinstance(validation, Simulations):
         if validation.y_shape != simulations.y_shape or validation.phi.shape[1] != simulations.phi.shape[1]:
@@ -59,7 +60,9 @@ def split(simulations: Simulations, validation: float | Simulations, seed: int) 
             )
         train, held_out = simulations, validation
     else:
-        train, held_out = simulations.split(validation, seed=seed)
+        # More choose no better, and score as long as the rest trains.
+        most = _MOST_HELD_OUT / max(1, len(simulations.groups.unique()))
+        train, held_out = simulations.split(min(0.1, most) if validation is None else validation, seed=seed)
     distinct = len(train.groups.unique())
     if distinct < 2:
         raise InputError(f"simulations: expected at least 2 different parameters to train on (a batch needs a negative), got {distinct}")
