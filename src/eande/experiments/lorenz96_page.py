@@ -21,8 +21,8 @@ else: the reference posterior is the circle of radius F inside the square.
 
 Methods: `plain` is the paper's; `anchored` learns the temperature, turns the ring at random and lets the negatives of L_ΦY push the encoder only;
 `calibrated` is the anchored model and `ensemble` the mean of three, their exponents (β: the median) found on simulations used for nothing else,
-which the other methods do not get; `aimed` is the anchored model whose embeddings the same simulations moved before. `nre-c` and `npe-c` are sbi's networks and losses with every datum embedded once, on the same encoder, windows and selection; `critic` is NRE-C's network under
-E&E's loss.
+which the other methods do not get; `aimed` is the anchored model whose embeddings the same simulations moved before. `nre-c` and `npe-c` are sbi's
+networks and losses with every datum embedded once, on the same encoder, windows and selection; `critic` is NRE-C's network under E&E's loss.
 """
 
 

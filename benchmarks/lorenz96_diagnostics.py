@@ -1,0 +1,119 @@
+"""Measure on a fitted Lorenz 96 model what the diagnostics promise: which observations do not belong, and which direction the data cannot tell.
+
+    python benchmarks/lorenz96_diagnostics.py --size toy|full --output results/lorenz96-diagnostics.json
+
+belongs            p-values of genuine windows, of windows of the system with b = 1, with noise as large as the signal, and of windows whose times
+                   are shuffled, against a reference of held-out simulations
+identifiability    the angle between the sloppy direction and the tangent of the circle that gives the same data, over the prior
+"""
+
+import argparse
+import warnings
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+import eande
+from eande.core.seeds import derive_seed, generator
+from eande.experiments import lorenz96 as study
+from eande.experiments.records import ResultFile, provenance
+from eande.simulators.lorenz96 import Lorenz96
+
+LEVEL = 0.01
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much work a run is.
+
+    Args:
+        study: the size of the study that the model is fitted at.
+        reference: simulations that the observations are compared with.
+        observations: genuine ones; of the others a tenth.
+        bank: simulations, four windows each, that carry the covariance of scores.
+        points: of the prior, where the directions are looked at.
+    """
+
+    study: str = "small"
+    reference: int = 600
+    observations: int = 500
+    bank: int = 1_000
+    points: int = 200
+
+
+SIZES = {"full": Size(), "toy": Size("toy", 120, 40, 40, 20)}
+
+
+def windows(size: Size, n: int, name: str, *, b: float = 10.0, each: int = 1) -> tuple[Tensor, Tensor, Tensor]:
+    """Simulate ``n`` parameters and windows of each; return them with the number of the simulation."""
+    simulator = Lorenz96(observations=study.SIZES[size.study].observations, device="cpu", b=b)
+    return study.windows(simulator, n, derive_seed(0, name), each=each)
+
+
+def measure_belonging(size: Size, model: eande.EmbedAndEmulate, reference: eande.Simulations, record: ResultFile) -> None:
+    """Count how often p is under the level, for genuine windows and for four kinds of others."""
+    belongs, few = eande.Belongs(model, reference), max(2, size.observations // 10)
+    genuine = windows(size, size.observations, "genuine")[1]
+    some, noise = genuine[:few], torch.randn(genuine[:few].shape, generator=generator(0, "noise"))
+    spread = some.std(dim=1, keepdim=True)
+    shuffled = torch.stack([y[torch.randperm(len(y), generator=generator(0, "times", i))] for i, y in enumerate(some)])
+    observed = {
+        "genuine": genuine,
+        "b = 1": windows(size, few, "other", b=1.0)[1],
+        "noise as large as the signal": some + spread * noise,
+        "noise of 0.3 of the signal": some + 0.3 * spread * noise,
+        "times shuffled": shuffled,
+    }
+    for name, y in observed.items():
+        found = belongs(y)
+        flagged = (found.p_value < LEVEL).double().mean().item()
+        each = {score: (3 * p < LEVEL).double().mean().item() for score, p in found.each.items()}
+        record.add(f"belongs, {name}", {"observations": len(y), "flagged": flagged, "by_score": each, "median_p": found.p_value.median().item()})
+
+
+def measure_identifiability(size: Size, model: eande.EmbedAndEmulate, bank: eande.Simulations, record: ResultFile) -> None:
+    """Compare the directions found with radius and tangent."""
+    # Where the whole circle lies in the square; the emulator is not asked at the origin, where there is no tangent.
+    phi = model.prior.sample(20 * size.points, seed=derive_seed(0, "points"))
+    radius = phi.norm(dim=1)
+    phi = phi[(radius > 2) & (radius < 14)][: size.points]
+    found = eande.identifiability(model, bank, phi=phi)
+    tangent = torch.stack([-phi[:, 1], phi[:, 0]], dim=1).double() / phi.norm(dim=1, keepdim=True)
+    cosine = (found.directions[:, :, -1] * tangent).sum(1).abs()
+    angle = cosine.clamp(max=1).acos().rad2deg()
+    values = found.eigenvalues
+    record.add(
+        "identifiability",
+        {
+            "points": len(phi),
+            "degrees_between_sloppy_direction_and_tangent": {
+                f"{share:.0%} quantile": angle.quantile(share).item() for share in (0.5, 0.9, 1.0)
+            },
+            "median_information": {"stiff": values[:, 0].median().item(), "sloppy": values[:, 1].median().item()},
+            "equivalent_pairs": len(found.equivalent()),
+        },
+    )  # fmt: skip
+
+
+def main() -> None:
+    """Read the command line and run."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--size", choices=tuple(SIZES), default="full")
+    parser.add_argument("--output", type=Path, default=Path("results/lorenz96-diagnostics.json"))
+    asked = parser.parse_args()
+    warnings.simplefilter("ignore")
+    size = SIZES[asked.size]
+    chosen = replace(study.SIZES[size.study], test=1, calibration=1)
+    about = {"settings": asdict(size) | {"level": LEVEL, "study": asdict(chosen)}, "seed": 0, "provenance": provenance("numba")}
+    record = ResultFile(asked.output, study="lorenz96-diagnostics", size=asked.size, **about)
+    data = study.make_data(chosen, 0, "cpu", progress=True)
+    model = study.train(chosen, "anchored", data, 0, "cpu", progress=True)
+    record.add("held_out_log_ratio", max(entry["held_out_log_ratio"] for entry in model.history))
+    measure_belonging(size, model, eande.Simulations(*windows(size, size.reference, "reference")), record)
+    measure_identifiability(size, model, eande.Simulations(*windows(size, size.bank, "bank", each=study.WINDOWS)), record)
+
+
+if __name__ == "__main__":
+    main()
