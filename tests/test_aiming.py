@@ -9,7 +9,7 @@ import eande
 from conftest import Function
 from eande.core.model import EmbedAndEmulate
 from eande.core.similarity import Cosine, Gaussians
-from test_ensemble import LINE, NOISE, QUICK, circle, coverage, gaussian, mean_score, pairs
+from test_ensemble import DEVICES, LINE, NOISE, QUICK, circle, coverage, gaussian, mean_score, pairs
 
 ASIDE = 0.7 * NOISE
 
@@ -36,6 +36,16 @@ def test_a_shifted_model_is_moved_back(make):
     assert exact - mean_score(model, fresh) < 0.02
     mean = (model.posterior([0.2], draws=20_000).sample(4_000)[0]).mean().item()
     assert mean == pytest.approx(0.2, abs=0.2 * NOISE)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_it_aims_on_every_device(device):
+    model = one_gaussian(ASIDE).to(device)
+    assert model.calibrate(pairs(100, 2), **QUICK).aimed
+    assert model.similarity.turn.device.type == device
+    assert model.embed(torch.zeros(1, 1, device=device))[0, 0].item() == pytest.approx(ASIDE), "f itself stays what it was"
+    samples = model.posterior([0.2], draws=20_000).sample(4_000)[0]
+    assert samples.mean().item() == pytest.approx(0.2, abs=0.3 * NOISE)
 
 
 def test_on_the_sphere_a_turned_model_is_turned_back():

@@ -8,7 +8,13 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PARTS = [("lorenz96.py", []), ("simulation.py", ["--only", "executors,memory,reading"]), ("diagnostics.py", []), ("samplers.py", []), ("lorenz96_diagnostics.py", [])]
+PARTS = [
+    ("lorenz96.py", []),
+    ("simulation.py", ["--only", "executors,memory,reading"]),
+    ("diagnostics.py", []),
+    ("samplers.py", []),
+    ("lorenz96_diagnostics.py", []),
+]
 
 
 @pytest.mark.parametrize(("script", "options"), PARTS, ids=[script for script, _ in PARTS])
