@@ -2,8 +2,8 @@
 
     python benchmarks/lorenz96_diagnostics.py --size toy|full --output results/lorenz96-diagnostics.json
 
-belongs            p-values of genuine windows, of windows of the system with b = 1, with noise as large as the signal, and of windows whose times
-                   are shuffled, against a reference of held-out simulations
+belongs            p-values of genuine windows, and of four kinds of others: of the system with b = 1, with much and with less noise, and with
+                   their times shuffled, against a reference of held-out simulations
 identifiability    the angle between the sloppy direction and the tangent of the circle that gives the same data, over the prior
 """
 
@@ -17,6 +17,7 @@ from torch import Tensor
 
 import eande
 from eande.core.seeds import derive_seed, generator
+from eande.diagnostics.belonging import SCORES
 from eande.experiments import lorenz96 as study
 from eande.experiments.records import ResultFile, provenance
 from eande.simulators.lorenz96 import Lorenz96
@@ -43,7 +44,7 @@ class Size:
     points: int = 200
 
 
-SIZES = {"full": Size(), "toy": Size("toy", 120, 40, 40, 20)}
+SIZES = {"full": Size(), "toy": Size("toy", 320, 40, 40, 20)}
 
 
 def windows(size: Size, n: int, name: str, *, b: float = 10.0, each: int = 1) -> tuple[Tensor, Tensor, Tensor]:
@@ -69,7 +70,7 @@ def measure_belonging(size: Size, model: eande.EmbedAndEmulate, reference: eande
     for name, y in observed.items():
         found = belongs(y)
         flagged = (found.p_value < LEVEL).double().mean().item()
-        each = {score: (3 * p < LEVEL).double().mean().item() for score, p in found.each.items()}
+        each = {score: (len(SCORES) * p < LEVEL).double().mean().item() for score, p in found.each.items()}
         record.add(f"belongs, {name}", {"observations": len(y), "flagged": flagged, "by_score": each, "median_p": found.p_value.median().item()})
 
 

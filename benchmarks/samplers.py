@@ -6,8 +6,8 @@ gaussian_linear    ten parameters, Gaussian prior and noise of variance 0.1: the
 two_modes          ten parameters in a box, Gaussians of width 0.1 at ±½ in every coordinate, weights 0.7 and 0.3
 two_moons          the common benchmark's observation (0, 0): two crescents of equal weight
 
-Every run starts from the prior. Reported are the largest error of a mean in its own standard errors, the weight of the first mode, the number of
-evaluations and the seconds.
+Ours and nautilus start from the prior, emcee's walkers from the best of 100,000 prior draws; evaluations before the start are not counted.
+Reported are the largest error of a mean in its own standard errors, the weight of the first mode, the number of evaluations and the seconds.
 """
 
 import argparse

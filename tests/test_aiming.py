@@ -7,8 +7,9 @@ import torch
 
 import eande
 from conftest import Function
+from eande.core import calibration
 from eande.core.model import EmbedAndEmulate
-from eande.core.similarity import Cosine, Gaussians
+from eande.core.similarity import Dot, Gaussians
 from test_ensemble import DEVICES, LINE, NOISE, QUICK, circle, coverage, gaussian, mean_score, pairs
 
 ASIDE = 0.7 * NOISE
@@ -16,12 +17,12 @@ ASIDE = 0.7 * NOISE
 
 def one_gaussian(shift: float) -> EmbedAndEmulate:
     """``gaussian`` once more, as a mixture of one."""
-    similarity = Gaussians(1, heads=1)
+    similarity = Gaussians(2, heads=1)
     with torch.no_grad():
         similarity.spread.weight.zero_()
-        similarity.spread.bias.copy_(torch.tensor([0.0, 0.0, -2 * math.log(NOISE)]))
-    encoder = Function(lambda y: y + shift)
-    return EmbedAndEmulate(encoder, Function(lambda phi: phi), similarity, LINE, y_shape=(1,), embedding_dimension=1).requires_grad_(False)
+        similarity.spread.bias.copy_(torch.tensor([0.0, 0.0, 0.0, -2 * math.log(NOISE)]))
+    networks = (Function(lambda x, by=by: torch.cat([x + by, torch.zeros_like(x)], 1)) for by in (shift, 0.0))
+    return EmbedAndEmulate(*networks, similarity, LINE, y_shape=(1,), embedding_dimension=2).requires_grad_(False)
 
 
 @pytest.mark.parametrize("make", [lambda shift: gaussian(shift=shift), one_gaussian], ids=["dot", "gaussians"])
@@ -70,6 +71,55 @@ def test_without_it_a_model_stays_where_it_is():
     assert not both.calibrate(pairs(300, 2), **QUICK).aimed
 
 
+def test_replicates_count_as_one():
+    data, rows = pairs(100, 2), torch.arange(100).repeat_interleave(5)
+    once, often = gaussian(shift=ASIDE), gaussian(shift=ASIDE)
+    found = [once.calibrate(data, **QUICK), often.calibrate(eande.Simulations(data.phi[rows], data.y[rows], rows), **QUICK)]
+    assert [one.aimed for one in found] == [True, True]
+    assert torch.allclose(once.similarity.shift, often.similarity.shift, rtol=0.05, atol=0.05)
+
+
+def test_a_failed_call_leaves_an_aimed_model_as_it_was(monkeypatch):
+    model, data = gaussian(shift=ASIDE), pairs(100, 2)
+    model.calibrate(data, **QUICK)
+    state = {name: tensor.clone() for name, tensor in model.similarity.state_dict().items()}
+    assert "turn" in state
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(calibration, "find_aim", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        model.calibrate(data, **QUICK)
+    assert all(torch.equal(tensor, model.similarity.state_dict()[name]) for name, tensor in state.items())
+
+
+def test_training_goes_on_from_where_data_were():
+    """What was moved is moved back before an aimed model is trained further."""
+    model = one_gaussian(ASIDE)
+    model.calibrate(pairs(100, 2), **QUICK)
+    assert model.similarity.turn is not None
+    settings = eande.FitSettings(similarity="gaussians", embedding_dimension=2, epochs=1, device="cpu")
+    assert eande.fit(pairs(100, 3), LINE, warm_start=model, settings=settings, progress=False).similarity.turn is None
+
+
+def test_embeddings_that_are_not_finite_are_named():
+    model = gaussian()
+    encoder = model.encoder
+    model.encoder = Function(lambda y: torch.where(y > 0.5, torch.nan, encoder(y)))
+    with pytest.raises(eande.InputError, match=r"embeddings of y\[0:100\]: expected finite numbers"):
+        model.calibrate(pairs(100, 2), **QUICK)
+
+
+def test_a_similarity_of_ones_own_is_not_moved_unless_it_says_so():
+    class Own(Dot):
+        aims = False
+
+    model = gaussian(shift=ASIDE)
+    model.similarity = Own(2)
+    assert not model.calibrate(pairs(300, 2), **QUICK).aimed
+
+
 def test_chance_moves_nothing():
     """Twenty features of pure noise: any fit to 60 pairs finds use for them, none of them helps pairs it has not seen."""
 
@@ -106,5 +156,4 @@ def test_a_model_that_is_left_alone_has_no_trace_of_it():
     noisy = eande.Simulations.from_arrays(angle, angle + 0.02**0.5 * torch.randn(200, 1, generator=torch.Generator().manual_seed(1)))
     found = model.calibrate(noisy, **QUICK)
     assert (found.aimed, model.similarity.turn, model.similarity.shift) == (False, None, None)
-    assert isinstance(model.similarity, Cosine)
     assert set(model.similarity.state_dict()) == {"exponent", "log_temperature"}

@@ -26,12 +26,13 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from eande.core.aiming import Aim, find_aim
+from eande.core.aiming import find_aim
 from eande.core.checks import InputError, as_float_tensor, check_choice, check_count, check_finite, check_shape, show_shape
 from eande.core.scores import PriorBank, folds, gain, within
 from eande.core.similarity import EXPONENTS, Similarity
@@ -49,6 +50,8 @@ _LOG_EXPONENTS = _STEP * torch.arange(-_NO_CHANGE, round(math.log(EXPONENTS[1]) 
 _SLOPES = (10.0, 1.0, 0.1, 0.01, 0.001)
 _PENALTIES = {"constant": (math.inf,), "datum": _SLOPES, "auto": (math.inf, *_SLOPES)}
 _FEWEST = 20
+# Nats under the top that a weight may be and count.
+_FAR = 40.0
 
 
 @dataclass(frozen=True)
@@ -122,29 +125,49 @@ def calibrate(
     check_pairs(model, phi, y, ids)
     # 0 is how a fit says that it found nothing better than the prior: this, and not the model it rejected, is what to improve on.
     fallen = model.similarity.exponent.item() == 0
-    measured, similarity = _measure(model, phi, y, ids, draws, aim=aim), model.similarity
-    scores, features = measured.scores, measured.features
+    similarity, found = model.similarity, None
+    with _uncalibrated(similarity):
+        embedded, emulated, bank = embed_rows(model, y), model.emulate_all(phi), model.prior_bank(model.prior, draws)
+        features = similarity.features(embedded)
+        search = partial(_find_exponents, features=features.double().cpu(), ids=ids, kind=kind, objective=objective, fallen=fallen)
+        plain = chosen = search(*_tabulate(similarity, embedded, emulated, bank))
+        if aim and similarity.aims and not fallen:
+            found = find_aim(similarity, features, emulated, bank.emulated[bank.inside], ids)
+        if found is not None:
+            aimed = search(*_tabulate(similarity, found[1], emulated, bank))
+            # As finished models: an exponent may do as well without.
+            chosen = plain if within(aimed.after - plain.after, ids, 2) else aimed
+    rule = chosen.rule
+    similarity.set_exponent(0.0 if fallen and rule.kind == "none" else math.exp(rule.constant), rule.slope, rule.centre)
+    similarity.set_aim(None if found is None or chosen is plain else found[0])
+    before, (mean, error) = plain.before.mean().item(), gain(chosen.after - plain.before, ids)
+    low, middle, high = chosen.exponents.quantile(torch.tensor([0.05, 0.5, 0.95], dtype=torch.float64)).tolist()
+    return Calibration(rule.kind, chosen is not plain, middle, (low, high), before, before + mean, error)
+
+
+@dataclass(frozen=True)
+class _Exponents:
+    """A rule with the exponents it gives the held-out data, and their scores ℓ_i without it and, each by a rule fitted without its fold, with it."""
+
+    rule: _Rule
+    exponents: Tensor
+    before: Tensor
+    after: Tensor
+
+
+def _find_exponents(scores: Tensor, levels: Tensor, *, features: Tensor, ids: Tensor, kind: str, objective: str, fallen: bool) -> _Exponents:
     # The prior's own coverage is right: only the score can say that a model is better.
-    curves = scores if objective == "score" or fallen else _coverage_curves(measured.levels)
-    none = torch.zeros(len(phi), dtype=torch.float64)
-    alone = none if fallen else curves[:, _NO_CHANGE]
+    curves = scores if objective == "score" or fallen else _coverage_curves(levels)
+    none = torch.zeros(len(scores), dtype=torch.float64)
+    alone, before = (none, none) if fallen else (curves[:, _NO_CHANGE], scores[:, _NO_CHANGE])
     found = {penalty: _cross_validated(curves, features, ids, penalty) for penalty in _PENALTIES[kind]}
     best = max(found, key=lambda penalty: _value(curves, found[penalty]).mean().item())
     if math.inf in found and within(_value(curves, found[best]) - _value(curves, found[math.inf]), ids, 2):
         best = math.inf
-    rule, after, used = _fit(curves, features, ids, best), _value(scores, found[best]), measured.aim
+    rule = _fit(curves, features, ids, best)
     if within(_value(curves, found[best]) - alone, ids, 2 if rule(features).mean() > 0 else 1):
-        rule, after, exponents = _Rule("none", 0.0), none if fallen else scores[:, _NO_CHANGE], torch.full_like(none, 0.0 if fallen else 1.0)
-        similarity.set_exponent(0.0 if fallen else 1.0)
-        used = None if fallen else used
-    else:
-        similarity.set_exponent(math.exp(rule.constant), rule.slope, rule.centre)
-        exponents = rule(features).exp()
-    similarity.set_aim(*(used or (None, None))[:2])
-    before = none if fallen else measured.before
-    mean, error = gain(after - before, ids)
-    low, middle, high = exponents.quantile(torch.tensor([0.05, 0.5, 0.95], dtype=torch.float64)).tolist()
-    return Calibration(rule.kind, used is not None, middle, (low, high), before.mean().item(), before.mean().item() + mean, error)
+        return _Exponents(_Rule("none", 0.0), torch.full_like(none, 0.0 if fallen else 1.0), before, before)
+    return _Exponents(rule, rule(features).exp(), before, _value(scores, found[best]))
 
 
 def check_pairs(model: "EmbedAndEmulate", phi: Tensor, y: Any, ids: Tensor) -> None:
@@ -179,65 +202,38 @@ def embed_rows(model: "EmbedAndEmulate", y: Any) -> Tensor:
         part = as_float_tensor("y", y[start : start + rows])
         check_finite(f"y[{start}:{start + len(part)}]", part)
         parts.append(model.embed(part))
+        check_finite(f"embeddings of y[{start}:{start + len(part)}]", parts[-1])
     return torch.cat(parts)
 
 
 @contextmanager
 def _uncalibrated(similarity: Similarity) -> Iterator[None]:
     """Take an earlier calibration away inside the block; what ends it early leaves the model as it was."""
-    earlier, aim = (similarity.exponent.item(), similarity.slope, similarity.centre), (similarity.turn, similarity.shift)
-    similarity.set_exponent(1.0)
-    similarity.set_aim(None, None)
+    earlier, aim = (similarity.exponent.item(), similarity.slope, similarity.centre), similarity.own_aim
     try:
+        similarity.set_exponent(1.0)
+        similarity.set_aim(None)
         yield
     finally:
         similarity.set_exponent(*earlier)
-        similarity.set_aim(*aim)
-
-
-@dataclass(frozen=True)
-class _Measured:
-    """What held-out pairs say of a model without calibration: float64, on the CPU.
-
-    Args:
-        scores: ℓ_i at the tabulated exponents (m, T), of the model as it may be aimed.
-        levels: u_i likewise.
-        features: f(y_i), (m, n).
-        before: ℓ_i of the model as it is, (m,).
-        aim: how it may be aimed.
-    """
-
-    scores: Tensor
-    levels: Tensor
-    features: Tensor
-    before: Tensor
-    aim: Aim | None
-
-
-def _measure(model: "EmbedAndEmulate", phi: Tensor, y: Any, ids: Tensor, draws: int, *, aim: bool) -> _Measured:
-    similarity = model.similarity
-    with _uncalibrated(similarity):
-        embedded, emulated, bank = embed_rows(model, y), model.emulate_all(phi), model.prior_bank(model.prior, draws)
-        features = similarity.features(embedded)
-        found, moved = find_aim(similarity, features, emulated, bank.emulated[bank.inside], ids) if aim and similarity.aims else (None, embedded)
-        scores, levels = _tabulate(similarity, moved, emulated, bank, _LOG_EXPONENTS)
-        before = scores[:, _NO_CHANGE] if found is None else _tabulate(similarity, embedded, emulated, bank, torch.zeros(1))[0][:, 0]
-    return _Measured(scores, levels, features.double().cpu(), before, found)
+        similarity.set_aim(aim)
 
 
 @torch.no_grad()
-def _tabulate(similarity: Similarity, embedded: Tensor, emulated: Tensor, bank: PriorBank, log_exponents: Tensor) -> tuple[Tensor, Tensor]:
-    """Return ℓ_i and u_i at those exponents, each (m, T)."""
-    powers, curves, levels = log_exponents.double().exp().to(embedded.device), [], []
+def _tabulate(similarity: Similarity, embedded: Tensor, emulated: Tensor, bank: PriorBank) -> tuple[Tensor, Tensor]:
+    """Return ℓ_i and u_i at the tabulated exponents, each (m, T), in float64 on the CPU."""
+    powers, curves, levels = _LOG_EXPONENTS.exp().to(embedded.device), [], []
     for f, g in zip(embedded.split(1), emulated.split(1), strict=True):
         own = similarity.paired_score(f, g).double()
-        scores = torch.cat([own, similarity.score(f, bank.emulated)[0].double().masked_fill(~bank.inside, -torch.inf)])
-        top = scores.max()
-        # Shifted by the top: sharp scores overflow no exponential, and far ones only vanish.
-        weights = (powers.unsqueeze(1) * (scores - top)).exp_()
-        curves.append(powers * (own - top) - weights.mean(1).log())
+        others = similarity.score(f, bank.emulated)[0].double().masked_fill(~bank.inside, -torch.inf)
+        top = torch.maximum(own, others.max())
+        # Shifted by the top: sharp scores overflow no exponential, and those too far to count at any exponent are left out.
+        near = others[others > top - _FAR / EXPONENTS[0]]
+        weights, mine = (powers.unsqueeze(1) * (near - top)).exp_(), (powers * (own - top)).exp()
+        total = weights.sum(1) + mine
+        curves.append(powers * (own - top) - (total / (len(others) + 1)).log())
         # Half of its own share: among N + 1 that could each be the one, u then has the mean ½ for any N.
-        levels.append((weights[:, scores > own].sum(1) + weights[:, 0] / 2) / weights.sum(1))
+        levels.append((weights[:, near > own].sum(1) + mine / 2) / total)
     return torch.stack(curves).cpu(), torch.stack(levels).cpu()
 
 

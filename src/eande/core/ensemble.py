@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from eande.core.checks import InputError
 from eande.core.model import EmbedAndEmulate
 from eande.core.scores import estimate_normalizer
-from eande.core.similarity import Cosine, Gaussians, Similarity
+from eande.core.similarity import Aim, Cosine, Gaussians, Similarity
 
 # Prior draws for a member's own normaliser; its error of a few per cent only weighs the members.
 _DRAWS = 20_000
@@ -39,8 +39,6 @@ class Mixture(Similarity):
     """
 
     lengths: Tensor
-    # Its normalisers belong to where the members' data are.
-    aims = False
 
     def __init__(self, members: int, lengths: Sequence[float]) -> None:
         super().__init__()
@@ -51,8 +49,9 @@ class Mixture(Similarity):
         """Leave embeddings where the members put them."""
         return raw
 
-    def place_datum(self, raw: Tensor) -> Tensor:
-        """Add the datum's own part of the exponent as a last entry: a mean of ratios is no multiple of its embedding."""
+    def place_datum(self, raw: Tensor, aim: Aim | None = None) -> Tensor:
+        """Add the datum's own part of the exponent as a last entry: a mean of ratios is no multiple of its embedding. Nothing is aimed."""
+        assert aim is None, "normalisers belong to where the members put data"
         return torch.cat([raw, self.tilt(raw)], dim=-1)
 
     def features(self, embedded: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from eande.core.model import EmbedAndEmulate
 from eande.core.networks import Standardizer, make_network
 from eande.core.prior import STORED_DISTRIBUTIONS, BoxPrior, DistributionPrior, EmpiricalPrior, Prior, as_prior
 from eande.core.saving import FORMAT, probe
-from eande.core.similarity import make_similarity
+from eande.core.similarity import Aim, make_similarity
 
 
 def load(path: str | Path, *, encoder: nn.Module | None = None, emulator: nn.Module | None = None, prior: Any = None) -> EmbedAndEmulate:
@@ -97,7 +97,7 @@ def _expect_calibration(model: EmbedAndEmulate, stored: dict[str, Tensor]) -> No
     if "slope" in stored:
         model.similarity.set_exponent(1.0, torch.zeros(n), torch.zeros(n))
     if "turn" in stored:
-        model.similarity.set_aim(torch.zeros(n, n), torch.zeros(n))
+        model.similarity.set_aim(Aim(torch.zeros(n, n), torch.zeros(n)))
 
 
 def _empty_standardizer(path: str | Path, tensors: dict[str, Tensor], name: str) -> Standardizer:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from eande.core.model import EmbedAndEmulate
 
-FORMAT = 2
+FORMAT = 3
 
 
 def save(model: EmbedAndEmulate, path: str | Path) -> None:

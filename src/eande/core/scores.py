@@ -126,7 +126,7 @@ def held_out_score(similarity: Similarity, embedded: Tensor, emulated: Tensor, n
 
 
 def log_picked(similarity: Similarity, embedded: Tensor, emulated: Tensor, bank: Tensor, exponent: Tensor) -> Tensor:
-    """Return N + 1 times the probability, in nats, of picking each datum's own φ out of it and the N draws of a bank (N, n), shape (m,).
+    """Return the log of N + 1 times the probability of picking each datum's own φ out of it and the N draws of a bank (N, n), shape (m,).
 
     A proper score for any N; with enough draws it is the log ratio.
     """

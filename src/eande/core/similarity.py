@@ -13,6 +13,7 @@ also move the data by an affine map of f, ``turn`` and ``shift``: a model can er
 
 import math
 from abc import ABC, abstractmethod
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -28,6 +29,19 @@ EXPONENTS = (1 / 16, 32.0)
 _APART, _NARROWER, _LOG_PRECISIONS, _SCORES_AT_ONCE = 0.3, 100.0, (-5.0, 12.0), 2**25
 
 
+class Aim(NamedTuple):
+    """An affine map of f, to f + Tᵀf + b: ``turn`` is T, shape (n, n), ``shift`` is b, shape (n,)."""
+
+    turn: Tensor
+    shift: Tensor
+
+
+def move(placed: Tensor, aim: Aim) -> Tensor:
+    """Return f + Tᵀf + b of f (…, n)."""
+    with full_precision(placed.device):
+        return placed + placed @ aim.turn + aim.shift
+
+
 class Similarity(nn.Module, ABC):
     """Score pairs of embeddings; by default an inner product up to a factor, so that observations pool by addition."""
 
@@ -36,7 +50,8 @@ class Similarity(nn.Module, ABC):
     centre: Tensor | None
     turn: Tensor | None
     shift: Tensor | None
-    aims = True
+    # Whether data may be aimed, which takes their features for raw output: those must be placed where they are.
+    aims = False
 
     def __init__(self) -> None:
         super().__init__()
@@ -48,21 +63,19 @@ class Similarity(nn.Module, ABC):
     def place(self, raw: Tensor) -> Tensor:
         """Put a network's raw output (…, n) where embeddings lie."""
 
-    def place_datum(self, raw: Tensor) -> Tensor:
-        """Put the encoder's raw output where embeddings lie, aimed, and lengthened by the datum's own part of the exponent."""
-        placed = self.place(raw)
-        aimed = self.place(self.aim(placed)) if self.turn is not None else placed
+    def place_datum(self, raw: Tensor, aim: Aim | None = None) -> Tensor:
+        """Put the encoder's raw output where embeddings lie, aimed (its own way by default), and lengthened by the datum's part of the exponent."""
+        placed, aim = self.place(raw), aim or self.own_aim
+        aimed = placed if aim is None else self.place(move(placed, aim))
         return aimed if self.slope is None else aimed * self.tilt(placed)
 
-    def aim(self, placed: Tensor) -> Tensor:
-        """Return f + Tᵀf + b; f itself in a model that was not aimed."""
-        if self.turn is None or self.shift is None:
-            return placed
-        with full_precision(placed.device):
-            return placed + placed @ self.turn + self.shift
+    @property
+    def own_aim(self) -> Aim | None:
+        """What calibration set, None where it set nothing."""
+        return None if self.turn is None or self.shift is None else Aim(self.turn, self.shift)
 
     def features(self, embedded: Tensor) -> Tensor:
-        """Return what of the embeddings (m, …) of a model without calibration that may depend on, shape (m, n)."""
+        """Return what of the embeddings (m, …) of a model without calibration calibration may use, shape (m, n)."""
         return embedded
 
     def tilt(self, placed: Tensor) -> Tensor:
@@ -77,9 +90,9 @@ class Similarity(nn.Module, ABC):
         self.exponent.fill_(exponent)
         self.slope, self.centre = (None if x is None else x.to(self.exponent) for x in (slope, centre))
 
-    def set_aim(self, turn: Tensor | None, shift: Tensor | None) -> None:
-        """Set T, shape (n, n), and b, shape (n,), both or none."""
-        self.turn, self.shift = (None if x is None else x.to(self.exponent) for x in (turn, shift))
+    def set_aim(self, aim: Aim | None) -> None:
+        """Set how data are moved."""
+        self.turn, self.shift = (None, None) if aim is None else (x.to(self.exponent) for x in aim)
 
     @abstractmethod
     def factor(self) -> Tensor:
@@ -119,6 +132,8 @@ class Cosine(Similarity):
         (tensor([[2.]]), tensor([2.]))
     """
 
+    aims = True
+
     def __init__(self, temperature: float, *, learn: bool = False) -> None:
         super().__init__()
         check_positive("temperature", temperature)
@@ -152,6 +167,7 @@ class Dot(Similarity):
     """
 
     root: Tensor
+    aims = True
 
     def __init__(self, dimension: int) -> None:
         super().__init__()
@@ -187,6 +203,8 @@ class Gaussians(Similarity):
         torch.Size([4, 5])
     """
 
+    aims = True
+
     def __init__(self, dimension: int, heads: int = 8) -> None:
         super().__init__()
         check_count("heads", heads, 1)
@@ -205,9 +223,10 @@ class Gaussians(Similarity):
         """Return (g, 1, ‖g‖²), shape (…, n + 2): each Gaussian's exponent is an inner product with it."""
         return torch.cat([raw, torch.ones_like(raw[..., :1]), raw.square().sum(-1, keepdim=True)], dim=-1)
 
-    def place_datum(self, raw: Tensor) -> Tensor:
+    def place_datum(self, raw: Tensor, aim: Aim | None = None) -> Tensor:
         """Return f, every head's (p μ, log w − p ‖μ‖²/2, −p/2) and the datum's own part of the exponent, shape (…, n + K(n + 2) + 1)."""
-        aimed = self.aim(raw)
+        aim = aim or self.own_aim
+        aimed = raw if aim is None else move(raw, aim)
         with full_precision(raw.device):
             heads = self.spread(aimed).unflatten(-1, (self.heads, -1))
         centre, weight = aimed.unsqueeze(-2) + heads[..., :-2], heads[..., -2].log_softmax(-1)

@@ -150,6 +150,7 @@ def _continued(
         model.similarity = Cosine(learned.temperature, learn=True)
     elif settings.similarity == "gaussians" and isinstance(learned, Gaussians):
         model.similarity.set_exponent(1.0)
+        model.similarity.set_aim(None)
         model.similarity.requires_grad_(True)
     else:
         with global_seed(settings.seed, "networks", 0):
