@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 
 demo: $(READY)
 	rm -rf out
-	$(BIN)/eande reproduce lorenz96 --size demo --method aimed --output out
+	$(BIN)/eande reproduce lorenz96 --size demo --method calibrated --output out
 
 test: lint
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
