@@ -56,9 +56,8 @@ def find_aim(similarity: Similarity, features: Tensor, emulated: Tensor, bank: T
     moved: dict[float, dict[int, Tensor]] = {strength: {} for strength in _LAMBDAS}
     for number in fold.unique().tolist():
         out = (fold == number).to(device)
-        for strength, fitted in zip(
-            _LAMBDAS, _Pairs(similarity, features[~out], emulated[~out], to_fit, ids[~out.cpu()]).path(_LAMBDAS), strict=True
-        ):
+        rest = _Pairs(similarity, features[~out], emulated[~out], to_fit, ids[~out.cpu()])
+        for strength, fitted in zip(_LAMBDAS, rest.path(_LAMBDAS), strict=True):
             with torch.no_grad(), full_precision(device):
                 moved[strength][number] = similarity.place_datum(features[out], fitted.aim)
                 rows = max(1, _SCORES_AT_ONCE // len(to_judge))

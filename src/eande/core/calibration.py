@@ -104,7 +104,7 @@ def calibrate(
     aim: bool = True,
     draws: int = 50_000,
 ) -> Calibration:
-    """Set the exponent of a model by held-out pairs, and report. An earlier calibration is forgotten first.
+    """Set the exponent of a model, and where it puts data, by held-out pairs, and report. An earlier calibration is forgotten first.
 
     Args:
         model: is changed in place.

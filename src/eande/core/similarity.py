@@ -75,7 +75,7 @@ class Similarity(nn.Module, ABC):
         return None if self.turn is None or self.shift is None else Aim(self.turn, self.shift)
 
     def features(self, embedded: Tensor) -> Tensor:
-        """Return what of the embeddings (m, …) of a model without calibration calibration may use, shape (m, n)."""
+        """Return f(y) of the embeddings (m, …) of a model without calibration, which is what calibration goes by, shape (m, n)."""
         return embedded
 
     def tilt(self, placed: Tensor) -> Tensor:
