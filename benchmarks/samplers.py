@@ -26,7 +26,7 @@ from scipy import stats
 from torch import Tensor, nn
 
 import eande
-from eande.core.similarity import Dot
+from eande.core.similarities import Dot
 from eande.core.tempered import tempered
 from eande.experiments.records import ResultFile, provenance
 from eande.simulators.sbibm import TASKS

@@ -9,7 +9,7 @@ from torch import nn
 from eande.core.checks import EandeWarning
 from eande.core.model import EmbedAndEmulate
 from eande.core.networks import ResidualMLP
-from eande.core.similarity import Cosine
+from eande.core.similarities import Cosine
 from eande.simulation.simulate import simulate
 from eande.simulators.von_mises_fisher import VonMisesFisher
 from eande.training.fit import fit
@@ -51,7 +51,9 @@ def exact_model(task: VonMisesFisher, temperature: float | None = None) -> Embed
 
 def quick_fit(simulations, prior, *, epochs=8, validation=0.1, encoder=None, emulator=None, views=None, quiet=True, **settings):
     """A fit of seconds; its warnings about a model that is not worth much are expected unless ``quiet`` is False."""
-    chosen = {"temperature": 0.5, "embedding_dimension": 4, "width": 32, "blocks": 1, "normalizer_draws": 1_000, "device": "cpu"} | settings
+    chosen = {"similarity": "cosine", "embedding_dimension": 4, "width": 32, "blocks": 1, "normalizer_draws": 1_000, "device": "cpu"} | settings
+    if chosen["similarity"] == "cosine":
+        chosen = {"temperature": 0.5} | chosen
     with warnings.catch_warnings():
         if quiet:
             warnings.simplefilter("ignore", EandeWarning)
@@ -74,8 +76,8 @@ def simulations(task):
 def fitted(task, simulations):
     """A model fitted well enough for theory to show: embedding dimension 2 and τ = 1/κ, as in the paper."""
     settings = FitSettings(
-        epochs=20, steps_per_epoch=100, temperature=0.5, embedding_dimension=2, ema=0.99, restarts=5, restart_epochs=2, validate_every=5,
-        normalizer_draws=2_000, device="cpu",
+        epochs=20, steps_per_epoch=100, similarity="cosine", temperature=0.5, embedding_dimension=2, ema=0.99, restarts=5, restart_epochs=2,
+        validate_every=5, normalizer_draws=2_000, device="cpu",
     )  # fmt: skip
     return fit(
         simulations, task.prior, encoder=ResidualMLP(2, 2, width=64, blocks=2), emulator=ResidualMLP(2, 2, width=32, blocks=1, activation="silu"),

@@ -57,6 +57,7 @@ CASES = {
     "batch of one": (lambda: small(batch_size=1), "batch_size: expected a whole number of at least 2, got 1"),
     "temperature 0": (lambda: small(temperature=0), "temperature: expected a finite number above 0, got 0"),
     "temperature below 0": (lambda: small(temperature=-0.1), "temperature: expected a finite number above 0, got -0.1"),
+    "temperature of a mixture": (lambda: small(temperature=0.5), "similarity: expected 'cosine' with a temperature, got 'gaussians'"),
     "temperature word": (lambda: small(temperature="hot"), "temperature: expected a finite number above 0, got 'hot'"),
     "learning rate": (lambda: small(learning_rate=float("nan")), "learning_rate: expected a finite number above 0, got nan"),
     "similarity": (lambda: small(similarity="cos"), "similarity: expected one of 'cosine', 'dot', 'gaussians', got 'cos'"),

@@ -13,6 +13,7 @@ PARTS = [
     ("simulation.py", ["--only", "executors,memory,reading"]),
     ("diagnostics.py", []),
     ("samplers.py", []),
+    ("similarities.py", []),
     ("lorenz96_diagnostics.py", []),
 ]
 

@@ -14,7 +14,7 @@ import eande
 from conftest import Function
 from eande.bridges.arviz import diagnosis_to_arviz, to_arviz
 from eande.bridges.sbi import EE, ExactPosterior, Potential, as_distribution, as_posterior
-from eande.core.similarity import Dot
+from eande.core.similarities import Dot
 from eande.diagnostics.diagnose import diagnose
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of sbi and what it uses

@@ -17,7 +17,7 @@ from eande.core.prior import BoxPrior, DistributionPrior, EmpiricalPrior, Sample
 from eande.core.scores import PriorBank, coefficient_of_variation, estimate_normalizer
 from eande.core.search import climb
 from eande.core.seeds import derive_seed, generator
-from eande.core.similarity import Cosine, Dot
+from eande.core.similarities import Cosine, Dot
 from eande.diagnostics.distances import best_rotation, l1_distance, linear_r2
 from eande.simulation.blocks import each
 from eande.simulation.simulate import simulate

@@ -11,7 +11,7 @@ import eande
 from conftest import quick_fit
 from eande.core.networks import ResidualMLP
 from eande.core.recording import Recorder, SplitLinear, for_tensor_cores
-from eande.core.similarity import Cosine
+from eande.core.similarities import Cosine
 
 DEVICES = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
 PRIOR = eande.BoxPrior([-1, -1], [1, 1])

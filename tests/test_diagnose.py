@@ -15,7 +15,7 @@ import eande.core.networks
 import eande.core.similarity
 from conftest import Function, exact_model
 from eande import plots
-from eande.core.similarity import Dot
+from eande.core.similarities import Cosine, Dot
 from eande.diagnostics.diagnose import diagnose
 from eande.diagnostics.identifiability import identifiability
 from eande.diagnostics.importance import pareto_k
@@ -243,7 +243,7 @@ def belongs():
     torch.manual_seed(0)
     encoder = eande.core.networks.ResNet(1, 8, dimensions=1, width=8, stem="narrow")
     emulator = eande.core.networks.ResidualMLP(1, 8, width=16, blocks=1)
-    model = eande.EmbedAndEmulate(encoder, emulator, eande.core.similarity.Cosine(0.1), prior, y_shape=(1, 60), embedding_dimension=8)
+    model = eande.EmbedAndEmulate(encoder, emulator, Cosine(0.1), prior, y_shape=(1, 60), embedding_dimension=8)
     return eande.Belongs(model, eande.simulate(Smooth(), prior, 500, seed=0, progress=False)), prior
 
 
@@ -282,7 +282,7 @@ def test_an_observation_is_held_against_its_own_posterior(believed):
     """Data of φ = 0.3 look like simulations; under a posterior at 1.7 they do not look like its own."""
     prior = eande.BoxPrior([0], [2])
     emulator = Function(lambda phi: torch.cat([phi.cos(), phi.sin()], dim=1))
-    similarity = eande.core.similarity.Cosine(0.001)
+    similarity = Cosine(0.001)
     model = eande.EmbedAndEmulate(Fixed(believed), emulator, similarity, prior, y_shape=(1, 60), embedding_dimension=2)
     y = torch.as_tensor(Smooth()(np.full((5, 1), 0.3), np.random.default_rng(0)))
     assert eande.Belongs(model, eande.simulate(Smooth(), prior, 500, seed=0, progress=False))(y).p_value.min() > 0.01
@@ -292,7 +292,7 @@ def test_an_observation_is_held_against_its_own_posterior(believed):
 
 def test_a_check_of_windows_sees_windows():
     prior = eande.BoxPrior([0], [2])
-    model = eande.EmbedAndEmulate(torch.nn.Flatten(), Function(lambda phi: phi.expand(-1, 20)), eande.core.similarity.Dot(20), prior,
+    model = eande.EmbedAndEmulate(torch.nn.Flatten(), Function(lambda phi: phi.expand(-1, 20)), Dot(20), prior,
                                   y_shape=(20,), embedding_dimension=20)  # fmt: skip
 
     def simulator(phi, rng):

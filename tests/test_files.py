@@ -16,7 +16,7 @@ from eande.core.files import read_tensors, write_tensors
 from eande.core.loading import prior_from_description
 from eande.core.model import EmbedAndEmulate
 from eande.core.prior import BoxPrior, DistributionPrior, EmpiricalPrior, SamplerPrior
-from eande.core.similarity import Cosine
+from eande.core.similarities import Cosine
 
 BOX = BoxPrior([-1, -1], [1, 1], names=["a", "b"])
 
@@ -118,7 +118,7 @@ def test_a_file_that_does_not_fit_names_the_leaf(saved):
 
 def test_a_newer_format_is_refused(saved):
     rewritten(saved, lambda document, _: document.update(format=99))
-    with pytest.raises(InputError, match="expected file format 3 or older, got 99: written by a newer eande"):
+    with pytest.raises(InputError, match="expected file format 4 or older, got 99: written by a newer eande"):
         eande.load(saved)
 
 

@@ -20,7 +20,7 @@ from eande.core.losses import inter_domain_info_nce, symmetric_info_nce, view_in
 from eande.core.networks import ResidualMLP
 from eande.core.prior import BoxPrior
 from eande.core.scores import estimate_normalizer, held_out_score
-from eande.core.similarity import Cosine
+from eande.core.similarities import Cosine
 from eande.simulation.simulate import simulate
 from eande.simulation.simulations import Simulations
 from eande.simulators.von_mises_fisher import VonMisesFisher
@@ -150,7 +150,16 @@ def crop(y, generator):
 def test_views_reach_training_validation_and_the_shape_of_data(linear_simulations):
     repeated = Simulations.from_arrays(linear_simulations.phi, linear_simulations.y[:, :1].repeat(1, 5) + 0.01)
     settings = FitSettings(
-        epochs=3, embedding_dimension=4, width=16, blocks=1, view_weight=0.5, temperature=0.2, normalizer_draws=500, device="cpu", validate_every=3
+        epochs=3,
+        embedding_dimension=4,
+        width=16,
+        blocks=1,
+        view_weight=0.5,
+        similarity="cosine",
+        temperature=0.2,
+        normalizer_draws=500,
+        device="cpu",
+        validate_every=3,
     )
     model = fit(repeated[:600], BOX, views=crop, settings=settings, progress=False)
     assert model.y_shape == (3,)
@@ -188,7 +197,9 @@ def test_training_with_a_memory_bank_learns(linear_simulations):
     assert average_variation(model) < 0.2
 
 
-@pytest.mark.parametrize("options", [{"similarity": "dot"}, {"temperature": "learn"}, {"loss": "phi_y"}, {"normalization": "layer"}])
+@pytest.mark.parametrize(
+    "options", [{"similarity": "dot", "temperature": "learn"}, {"temperature": "learn"}, {"loss": "phi_y"}, {"normalization": "layer"}]
+)
 def test_other_choices_learn_too(linear_simulations, options):
     model = quick_fit(linear_simulations, BOX, **LINEAR_FIT | options)
     assert average_variation(model) < 0.15
@@ -291,7 +302,7 @@ MEMORY_SCRIPT = """
     from torch import nn
     from lightning.fabric import Fabric
     from eande.core.losses import symmetric_info_nce
-    from eande.core.similarity import Cosine
+    from eande.core.similarities import Cosine
     from eande.training.gradients import backward
 
     torch.set_num_threads(1)
@@ -369,7 +380,8 @@ KILL_SCRIPT = """
     torch.set_num_threads(1)
     prior = eande.BoxPrior([-1, -1], [1, 1])
     simulations = eande.simulate(lambda phi, rng: phi + 0.3 * rng.standard_normal(phi.shape), prior, 1500, seed=0)
-    settings = eande.FitSettings(epochs=60, batch_size=150, temperature=0.2, embedding_dimension=8, width=32, blocks=1, restarts=3, restart_epochs=8,
+    settings = eande.FitSettings(epochs=60, batch_size=150, similarity="cosine", temperature=0.2, embedding_dimension=8, width=32, blocks=1,
+                                 restarts=3, restart_epochs=8,
         memory_bank=100, ema=0.95, normalizer_draws=500, checkpoint_seconds=0, device="cpu", normalization="batch")
     model = eande.fit(simulations, prior, settings=settings, checkpoint=sys.argv[1] if sys.argv[1] != "none" else None, progress=False)
     model.save(sys.argv[2])
@@ -408,7 +420,9 @@ def test_a_killed_fit_ends_in_the_same_weights(tmp_path):
 @pytest.mark.filterwarnings("ignore::eande.core.checks.EandeWarning")
 def test_a_checkpoint_of_another_fit_is_refused(linear_simulations, tmp_path):
     def run(seed, data):
-        settings = FitSettings(epochs=1, embedding_dimension=4, width=8, blocks=0, seed=seed, normalizer_draws=200, temperature=1.0, device="cpu")
+        settings = FitSettings(
+            epochs=1, embedding_dimension=4, width=8, blocks=0, seed=seed, normalizer_draws=200, similarity="cosine", temperature=1.0, device="cpu"
+        )
         return fit(data, BOX, settings=settings, checkpoint=tmp_path, progress=False)
 
     first = run(0, linear_simulations[:200])
@@ -422,7 +436,9 @@ def test_a_checkpoint_of_another_fit_is_refused(linear_simulations, tmp_path):
 @pytest.mark.filterwarnings("ignore::eande.core.checks.EandeWarning")
 def test_warm_start_goes_on_from_a_model(linear_simulations):
     first = quick_fit(linear_simulations[:1_000], BOX, **LINEAR_FIT)
-    settings = FitSettings(epochs=3, embedding_dimension=8, temperature=0.1, learning_rate=1e-4, normalizer_draws=1_000, device="cpu")
+    settings = FitSettings(
+        epochs=3, embedding_dimension=8, similarity="cosine", temperature=0.1, learning_rate=1e-4, normalizer_draws=1_000, device="cpu"
+    )
     second = fit(linear_simulations, BOX, warm_start=first, settings=settings, progress=False)
     assert second.history[0]["held_out_log_ratio"] > 0.8 * first.history[-1]["held_out_log_ratio"]
     assert torch.equal(second.y_standardizer.mean, first.y_standardizer.mean)
@@ -448,7 +464,7 @@ def test_the_best_epoch_is_returned_not_the_last():
     """Few data and many epochs over-fit: the returned model must score as the best record, not as the last."""
     simulations = simulate(linear, BOX, 150, seed=3)
     held_out = simulate(linear, BOX, 200, seed=4)
-    options = {"epochs": 100, "temperature": 0.05, "ema": None, "learning_rate": 3e-3, "normalizer_draws": 10_000}
+    options = {"epochs": 100, "temperature": 0.05, "ema": None, "learning_rate": 3e-3, "normalizer_draws": 10_000, "validate_every": 1}
     model = quick_fit(simulations, BOX, validation=held_out, **options)
     scores = [record["held_out_log_ratio"] for record in model.history]
     assert max(scores) > scores[-1] + 0.05
@@ -495,6 +511,35 @@ def test_our_own_networks_start_linear_and_are_hardly_ever_trapped():
     assert sum(score > task.information() - 0.4 for score in scores) >= 4
 
 
+@pytest.mark.parametrize(
+    ("settings", "per_pass", "expected"),
+    [
+        ({}, 1, (2_000, 100, 100)),  # the paper's: 500 simulations in one batch
+        ({}, 18, (112, 5, 5)),
+        ({}, 2_000, (5, 1, 1)),
+        ({"steps_per_epoch": 100}, 1_000, (50, 2, 2)),
+        ({"epochs": 7, "restart_epochs": 9, "validate_every": 3}, 18, (7, 7, 3)),
+    ],
+)
+def test_how_long_is_decided_by_what_is_said_or_by_steps_and_passes(settings, per_pass, expected):
+    assert FitSettings(**settings).schedule(per_pass) == expected
+
+
+def test_a_fit_with_nothing_said_makes_two_thousand_steps():
+    """Checked by the first record alone: 60 training pairs make one batch, so that an epoch is a step."""
+    phi = BOX.sample(80, seed=0)
+    simulations, seen = Simulations.from_arrays(phi, phi), []
+
+    def stop(record):
+        seen.append(record)
+        raise StopIteration
+
+    with pytest.raises(StopIteration):
+        fit(simulations, BOX, validation=0.25, progress=False, callback=stop)
+    assert seen[0]["step"] == seen[0]["epoch"] == 100
+    assert seen[0]["learning_rate"] == pytest.approx(1e-3, rel=0.01), "a twentieth of 2,000 steps is the end of warming up"
+
+
 def test_the_schedule_warms_up_and_decays():
     factors = [learning_rate_factor(step, 100, 0.1) for step in range(100)]
     assert factors[0] < 0.2
@@ -506,7 +551,9 @@ def test_the_schedule_warms_up_and_decays():
 @pytest.mark.filterwarnings("ignore::eande.core.checks.EandeWarning")
 def test_callback_sees_every_record(linear_simulations):
     records = []
-    settings = FitSettings(epochs=4, validate_every=2, embedding_dimension=4, width=8, blocks=0, normalizer_draws=200, temperature=1.0, device="cpu")
+    settings = FitSettings(
+        epochs=4, validate_every=2, embedding_dimension=4, width=8, blocks=0, normalizer_draws=200, similarity="cosine", temperature=1.0, device="cpu"
+    )
     model = fit(linear_simulations[:200], BOX, settings=settings, callback=records.append, progress=False)
     assert records == model.history
     assert [record["epoch"] for record in records] == [2, 4]

@@ -11,7 +11,7 @@ import eande
 import eande.core.networks
 from conftest import quick_fit
 from eande.core.rejection import acceptance_rejection
-from eande.core.similarity import Gaussians
+from eande.core.similarities import Gaussians
 
 PRIOR = eande.BoxPrior([-5, -5], [5, 5])
 
@@ -104,7 +104,7 @@ def test_files_calibration_and_diagnoses_work_with_it(fitted_peak, tmp_path):
     model = eande.load(tmp_path / "model.eande")
     phi = PRIOR.sample(50, seed=0)
     torch.testing.assert_close(model.posterior([1.0, 1.0]).log_prob(phi), fitted_peak.posterior([1.0, 1.0]).log_prob(phi))
-    model.calibrate(held_out, kind="datum", aim=False, draws=5_000)
+    model.calibrate(held_out, kind="datum", draws=5_000)
     slope = torch.linspace(-0.3, 0.3, 8)
     model.similarity.set_exponent(1.3, slope, torch.zeros(8))
     raw = fitted_peak.similarity.features(fitted_peak.embed(torch.ones(1, 2)))
@@ -139,16 +139,37 @@ def test_going_on_with_another_similarity_takes_it(before, after):
     torch.testing.assert_close(*(dict(model.similarity.named_parameters()) for model in found), rtol=0, atol=0)
 
 
-def test_what_does_not_go_with_it_is_said(fitted_peak):
-    with pytest.raises(eande.InputError, match="pooled: expected one observation"):
-        fitted_peak.posterior(torch.zeros(2, 2), pooled=True)
+@pytest.mark.filterwarnings("ignore:pooling 2 observations")
+def test_observations_pool(fitted_peak):
+    """The scores of both add up, and so do the bounds."""
+    ys, phi = torch.tensor([[1.0, 1.0], [1.2, 0.9]]), PRIOR.sample(1_000, seed=1)
+    pooled, each = fitted_peak.posterior(ys, pooled=True), fitted_peak.posteriors(ys)
+    torch.testing.assert_close(pooled.score(phi), each[0].score(phi) + each[1].score(phi))
+    samples = pooled.sample(1_000, seed=0)[0]
+    assert (samples.mean(0) - ys.mean(0)).abs().max() < 0.3
+    weights = torch.cat([posterior.bank_scores().unsqueeze(0) for posterior in each]).sum(0).double().softmax(0)
+    mean = weights @ pooled.bank.phi.double()
+    assert (samples.mean(0) - mean).abs().max() < 0.1, "samples and bank are of one posterior"
+
+
+def test_ensembles_are_means_of_ratios(fitted_peak, tmp_path):
+    """Members may differ in similarity and width; files, exponents and samples are as of one model."""
+    simulations = eande.simulate(peaked, PRIOR, 600, seed=5, progress=False)
+    other = quick_fit(simulations, PRIOR, epochs=2, similarity="cosine", embedding_dimension=4, width=16)
+    joint, y, phi = eande.ensemble([fitted_peak, other]), torch.tensor([1.0, -1.0]), PRIOR.sample(500, seed=2)
+    each = torch.stack([model.posterior(y, draws=20_000).log_ratio(phi) for model in (fitted_peak, other)])
+    torch.testing.assert_close(joint.posterior(y, draws=20_000).log_ratio(phi), each.logsumexp(0) - math.log(2), rtol=0, atol=1e-3)
+    joint.similarity.set_exponent(0.8, 0.1 * torch.ones(8 + 4), torch.zeros(8 + 4))
+    joint.save(tmp_path / "joint.eande")
+    torch.testing.assert_close(eande.load(tmp_path / "joint.eande").posterior(y).log_ratio(phi), joint.posterior(y).log_ratio(phi))
+    posterior = joint.posterior(y)
+    samples = posterior.sample(200, seed=0, bound="exact")[0]
+    assert posterior.score(samples).max() <= joint.similarity.bound(posterior.embedded.unsqueeze(0)).item()
+
+
+def test_what_does_not_go_with_it_is_said():
     for options in ({"memory_bank": 10}, {"view_weight": 0.1}):
         with pytest.raises(eande.InputError, match="'cosine' or 'dot' with memory_bank or view_weight"):
             eande.FitSettings(similarity="gaussians", **options)
-    with pytest.raises(eande.InputError, match="models: expected inner products as similarities, cosine or dot, got Gaussians"):
-        eande.ensemble([fitted_peak, fitted_peak])
-    simulations = eande.Simulations.from_arrays(torch.zeros(10, 2), torch.zeros(10, 2))
-    with pytest.raises(eande.InputError, match="members: expected 1 with the similarity 'gaussians', got 3"):
-        eande.fit(simulations, PRIOR, members=3, settings=eande.FitSettings(similarity="gaussians"))
     with pytest.raises(eande.InputError, match="heads: expected a whole number of at least 1"):
         Gaussians(3, heads=0)

@@ -14,7 +14,7 @@ from eande.core.checks import EandeWarning, InputError
 from eande.core.model import EmbedAndEmulate
 from eande.core.prior import BoxPrior, DistributionPrior, SamplerPrior
 from eande.core.rejection import BudgetExceeded, SampleInfo, acceptance_rejection
-from eande.core.similarity import Cosine, Dot
+from eande.core.similarities import Cosine, Dot
 from eande.diagnostics.distances import l1_distance
 from eande.experiments.synthetic import angle_test
 from eande.simulation.simulate import simulate

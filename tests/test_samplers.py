@@ -8,7 +8,7 @@ import torch
 import eande
 from conftest import Function
 from eande.core.rejection import SampleInfo, acceptance_rejection
-from eande.core.similarity import Dot
+from eande.core.similarities import Dot
 from eande.core.tempered import TemperedInfo, tempered
 from eande.diagnostics.importance import resample
 

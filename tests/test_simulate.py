@@ -507,7 +507,9 @@ def test_a_fit_from_a_store_is_the_fit_from_memory(tmp_path, monkeypatch):
 
 
 def quick_fit_with_views(simulations, **options):
-    settings = eande.FitSettings(temperature=0.5, embedding_dimension=4, width=32, blocks=1, normalizer_draws=1_000, device="cpu", **options)
+    settings = eande.FitSettings(
+        similarity="cosine", temperature=0.5, embedding_dimension=4, width=32, blocks=1, normalizer_draws=1_000, device="cpu", **options
+    )
     flat = eande.Compose(eande.RandomWindow(10), lambda y, generator: y.flatten(1))
     return eande.fit(simulations, BOX, views=flat, settings=settings, progress=False)
 

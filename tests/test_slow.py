@@ -36,6 +36,7 @@ def test_ranks_of_the_truth_are_uniform():
         prior,
         epochs=20,
         embedding_dimension=16,
+        similarity="cosine",
         temperature=0.1,
         width=128,
         blocks=2,

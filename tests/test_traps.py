@@ -14,7 +14,7 @@ from eande.core.checks import EandeWarning, InputError
 from eande.core.model import EmbedAndEmulate
 from eande.core.networks import ResidualMLP
 from eande.core.prior import BoxPrior, DistributionPrior, EmpiricalPrior, SamplerPrior
-from eande.core.similarity import Cosine, Dot
+from eande.core.similarities import Cosine, Dot
 from eande.simulation.blocks import SimulationError
 from eande.simulation.simulate import simulate
 from eande.simulation.simulations import Simulations
@@ -148,7 +148,7 @@ def test_files_of_the_user_in_a_checkpoint_folder_stay(simulations, tmp_path):
     mine = tmp_path / "start-here.safetensors"
     mine.write_text("mine")
     settings = eande.FitSettings(
-        epochs=1, embedding_dimension=4, width=8, blocks=0, normalizer_draws=100, temperature=1.0, device="cpu", seed=np.int64(3)
+        epochs=1, embedding_dimension=4, width=8, blocks=0, normalizer_draws=100, similarity="cosine", temperature=1.0, device="cpu", seed=np.int64(3)
     )
     eande.fit(simulations, BOX, settings=settings, checkpoint=tmp_path, progress=False)
     assert mine.read_text() == "mine"
@@ -242,7 +242,9 @@ def test_validation_obeys_the_micro_batch(simulations):
 def test_a_warm_start_keeps_the_learned_temperature(simulations):
     first = quick_fit(simulations, BOX, epochs=60, temperature="learn", learning_rate=1e-2)
     assert abs(first.similarity.temperature - 0.1) > 0.003
-    settings = eande.FitSettings(epochs=1, embedding_dimension=4, temperature="learn", learning_rate=1e-9, normalizer_draws=200, device="cpu")
+    settings = eande.FitSettings(
+        epochs=1, embedding_dimension=4, similarity="cosine", temperature="learn", learning_rate=1e-9, normalizer_draws=200, device="cpu"
+    )
     second = eande.fit(simulations, BOX, warm_start=first, settings=settings, progress=False)
     assert second.similarity.temperature == pytest.approx(first.similarity.temperature, rel=1e-4)
 
@@ -300,7 +302,7 @@ def test_the_centre_of_the_prior_has_a_direction():
 
 
 def test_numbers_of_numpy_are_numbers(simulations):
-    settings = eande.FitSettings(epochs=np.int64(2), temperature=np.float32(0.5), learning_rate=np.float64(1e-3))
+    settings = eande.FitSettings(epochs=np.int64(2), similarity="cosine", temperature=np.float32(0.5), learning_rate=np.float64(1e-3))
     assert settings.epochs == 2
     assert peaked(BoxPrior([0], [1])).posterior([0.5]).sample(np.int64(5))[0].shape == (5, 1)
 

@@ -101,7 +101,7 @@ def calibrate(
     *,
     kind: str = "auto",
     objective: str = "coverage",
-    aim: bool = True,
+    aim: bool = False,
     draws: int = 50_000,
 ) -> Calibration:
     """Set the exponent of a model, and where it puts data, by held-out pairs, and report. An earlier calibration is forgotten first.

@@ -3,9 +3,8 @@ r"""Several models as one: the mean of their ratios.
     r(φ, y) = (1/M) Σ_j r_j(φ, y),      r_j = e^{s_j(f_j(y), g_j(φ))} / C_j(y)
 
 Each r_j is a posterior over the prior, so their mean is one too: where members disagree, it is as wide as their
-disagreement. With f'_j = (f_j, −log C_j) and g'_j = (β_j/τ_j · g_j, 1) every log r_j is an inner product, and the mean is a
-similarity of the joint embeddings f' and g'. An ensemble is therefore an :class:`EmbedAndEmulate` like any other: one
-pass of its encoders per observation, then the emulators alone.
+disagreement. It is a similarity of joint embeddings: of all f_j(y) with their −log C_j, and of all g_j(φ). An ensemble is therefore
+an :class:`EmbedAndEmulate` like any other: one pass of its encoders per observation, then the emulators alone.
 
 Reference:
     Hermans et al., *A Trust Crisis In Simulation-Based Inference?*, 2022 (ensembles are more conservative than their members).
@@ -13,7 +12,8 @@ Reference:
 
 import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import reduce
 from typing import Any
 
 import torch
@@ -22,111 +22,111 @@ from torch import Tensor, nn
 from eande.core.checks import InputError
 from eande.core.model import EmbedAndEmulate
 from eande.core.scores import estimate_normalizer
-from eande.core.similarity import Aim, Cosine, Gaussians, Similarity
+from eande.core.similarity import Aim, SideBySide, Similarity
 
 # Prior draws for a member's own normaliser; its error of a few per cent only weighs the members.
 _DRAWS = 20_000
 # What a rigorous bound leaves for rounding: scores of hundreds of nats cancel against normalisers as large.
-_ROUNDING = 1 + 2e-6
+_ROUNDING = 2e-6
 
 
-class Mixture(Similarity):
-    """The log of the mean over members of e^{f'_j·g'_j}.
+class Mixture(SideBySide):
+    """The log of the mean over members of r_j: a datum is every member's own embedding of it, each followed by −log C_j(y).
 
     Args:
-        members: their number M.
-        lengths: the largest length of each member's scaled emulated points; infinite where there is none.
+        members: the models. They belong to the joint encoder.
     """
 
-    lengths: Tensor
-
-    def __init__(self, members: int, lengths: Sequence[float]) -> None:
+    def __init__(self, members: Sequence[EmbedAndEmulate]) -> None:
         super().__init__()
-        self.members = members
-        self.register_buffer("lengths", torch.tensor(list(lengths)))
+        self._members = tuple(members)
+        self._raw = [member.embedding_dimension for member in members]
+        with torch.no_grad():
+            zeros = [torch.zeros(1, n, device=member.device) for n, member in zip(self._raw, members, strict=True)]
+            both = [(m.similarity.place_datum(x), m.similarity.place(x)) for m, x in zip(members, zeros, strict=True)]
+        self._embedded, self._emulated = ([part.shape[1] for part in side] for side in zip(*both, strict=True))
+
+    @property
+    def width(self) -> int:
+        """The width of one embedded datum."""
+        return sum(self._embedded) + len(self._members) + 1
 
     def place(self, raw: Tensor) -> Tensor:
-        """Leave embeddings where the members put them."""
-        return raw
+        """Put every member's emulated points where it wants them."""
+        parts = zip(self._members, raw.split(self._raw, dim=-1), strict=True)
+        return torch.cat([member.similarity.place(part) for member, part in parts], dim=-1)
 
     def place_datum(self, raw: Tensor, aim: Aim | None = None) -> Tensor:
-        """Add the datum's own part of the exponent as a last entry: a mean of ratios is no multiple of its embedding. Nothing is aimed."""
+        """Return every member's embedding and −log C_j, and the datum's own part of the exponent, shape (m, width). Nothing is aimed."""
         assert aim is None, "normalisers belong to where the members put data"
-        return torch.cat([raw, self.tilt(raw)], dim=-1)
+        joint, features = [], []
+        for member, part in zip(self._members, raw.split(self._raw, dim=-1), strict=True):
+            f = member.similarity.place_datum(part)
+            normalizer = estimate_normalizer(member.similarity, f, member.prior_bank(member.prior, _DRAWS))
+            joint += [f, -normalizer.log_value.float().unsqueeze(1)]
+            features.append(member.similarity.features(f))
+        return torch.cat([*joint, self.tilt(torch.cat(features, dim=-1))], dim=-1)
+
+    def _parts(self, embedded: Tensor) -> Iterator[tuple[Similarity, Tensor, Tensor]]:
+        """Yield the similarity, the embedding and −log C of every member."""
+        columns = iter(embedded.split([width for own in self._embedded for width in (own, 1)] + [1], dim=-1))
+        for member in self._members:
+            yield member.similarity, next(columns), next(columns)[..., 0]
 
     def features(self, embedded: Tensor) -> Tensor:
-        """Return the members' embeddings, with zeros for their normalisers."""
-        parts = embedded[..., :-1].unflatten(-1, (self.members, -1))
-        return torch.cat([parts[..., :-1], torch.zeros_like(parts[..., -1:])], dim=-1).flatten(-2)
+        """Return the members' features side by side."""
+        return torch.cat([similarity.features(f) for similarity, f, _ in self._parts(embedded)], dim=-1)
 
-    def factor(self) -> Tensor:
-        """Return 1: members' factors are in their emulated points."""
-        return torch.ones_like(self.exponent)
+    def _combine(self, scores: Sequence[Tensor], tilt: Tensor) -> Tensor:
+        return self.exponent * tilt * (reduce(torch.logaddexp, scores) - math.log(len(scores)))
 
-    def _combine(self, scores: Sequence[Tensor], embedded: Tensor) -> Tensor:
-        total = scores[0]
-        for other in scores[1:]:
-            total = torch.logaddexp(total, other)
-        tilt = embedded[..., -1] if total.ndim == 1 else embedded[..., -1:]
-        return self.exponent * tilt * (total - math.log(self.members))
+    def score_one(self, embedded: Tensor, emulated: Tensor) -> Tensor:
+        """Return the scores of all pairs, (m, width) × (k, the members' widths) → (m, k)."""
+        parts = zip(self._parts(embedded), emulated.split(self._emulated, dim=-1), strict=True)
+        return self._combine([similarity.score(f, g) + c.unsqueeze(1) for (similarity, f, c), g in parts], embedded[..., -1:])
 
-    def score(self, embedded: Tensor, emulated: Tensor) -> Tensor:
-        """Return the scores of all pairs, (m, M(n + 1) + 1) × (k, M(n + 1)) → (m, k)."""
-        parts = zip(embedded[..., :-1].chunk(self.members, -1), emulated.chunk(self.members, -1), strict=True)
-        return self._combine([f @ g.T for f, g in parts], embedded)
-
-    def paired_score(self, embedded: Tensor, emulated: Tensor) -> Tensor:
+    def paired_score_one(self, embedded: Tensor, emulated: Tensor) -> Tensor:
         """Return the scores of matching rows, (m,)."""
-        parts = zip(embedded[..., :-1].chunk(self.members, -1), emulated.chunk(self.members, -1), strict=True)
-        return self._combine([(f * g).sum(-1) for f, g in parts], embedded)
+        parts = zip(self._parts(embedded), emulated.split(self._emulated, dim=-1), strict=True)
+        return self._combine([similarity.paired_score(f, g) + c for (similarity, f, c), g in parts], embedded[..., -1])
 
-    def bound(self, embedded: Tensor) -> Tensor | None:
+    def bound_one(self, embedded: Tensor) -> Tensor | None:
         """Return the mean of the members' bounds, on the scale of the ratio; None where a member has none."""
-        if not torch.isfinite(self.lengths).all():
-            return None
-        parts = embedded[..., :-1].unflatten(-1, (self.members, -1))
-        tops = _ROUNDING * parts[..., :-1].norm(dim=-1) * self.lengths + parts[..., -1]
-        return self.exponent * embedded[..., -1] * (tops.logsumexp(-1) - math.log(self.members))
-
-    def pool(self, embedded: Tensor) -> Tensor:
-        """Refuse more than one: a product of means is no mean of products."""
-        if len(embedded) > 1:
-            raise InputError(f"pooled: expected one observation, or a single model instead of an ensemble, got {len(embedded)} observations")
-        return embedded[0]
+        tops = []
+        for similarity, f, c in self._parts(embedded):
+            bound = similarity.bound(f)
+            if bound is None:
+                return None
+            tops.append(bound + c + _ROUNDING * (bound.abs() + c.abs()))
+        return self._combine(tops, embedded[..., -1])
 
 
 class JointEncoder(nn.Module):
-    """The members' embeddings side by side, each followed by −log C_j(y)."""
+    """The outputs of the members' encoders side by side."""
 
     def __init__(self, members: Sequence[EmbedAndEmulate]) -> None:
         super().__init__()
         self.members = nn.ModuleList(members)
 
     def forward(self, y: Tensor) -> Tensor:
-        """Embed data (m, …) into (m, M(n + 1))."""
+        """Map data (m, …) to (m, the members' n)."""
         joint = []
         for member in self.members:
             assert isinstance(member, EmbedAndEmulate)
-            f = member.embed(y)
-            normalizer = estimate_normalizer(member.similarity, f, member.prior_bank(member.prior, _DRAWS))
-            joint += [f, -normalizer.log_value.float().unsqueeze(1)]
+            joint.append(member.encoder(member.y_standardizer(y)).float())
         return torch.cat(joint, dim=1)
 
 
 class JointEmulator(nn.Module):
-    """The members' emulated points side by side, each scaled by its β/τ and followed by 1. The members belong to the encoder."""
+    """The outputs of the members' emulators side by side. The members belong to the encoder."""
 
     def __init__(self, members: Sequence[EmbedAndEmulate]) -> None:
         super().__init__()
         self._members = tuple(members)
 
     def forward(self, phi: Tensor) -> Tensor:
-        """Emulate parameters (m, D) into (m, M(n + 1))."""
-        joint = []
-        for member in self._members:
-            g = member.similarity.exponent * member.similarity.factor() * member.emulate(phi)
-            joint += [g, torch.ones_like(g[:, :1])]
-        return torch.cat(joint, dim=1)
+        """Map parameters (m, D) to (m, the members' n)."""
+        return torch.cat([member.emulator(member.phi_standardizer(phi)) for member in self._members], dim=1)
 
 
 def ensemble(models: Sequence[EmbedAndEmulate]) -> EmbedAndEmulate:
@@ -139,14 +139,13 @@ def ensemble(models: Sequence[EmbedAndEmulate]) -> EmbedAndEmulate:
     # Copies: what is done to a model later, calibration for instance, must not change the ensemble.
     members = [copy.deepcopy(model).to(models[0].device) for model in models]
     first = members[0]
-    lengths = [(m.similarity.exponent * m.similarity.factor()).item() if isinstance(m.similarity, Cosine) else math.inf for m in members]
     joint = EmbedAndEmulate(
         JointEncoder(members),
         JointEmulator(members),
-        Mixture(len(members), lengths).to(first.device),
+        Mixture(members).to(first.device),
         first.prior,
         y_shape=first.y_shape,
-        embedding_dimension=len(members) * (first.embedding_dimension + 1),
+        embedding_dimension=sum(member.embedding_dimension for member in members),
     ).to(first.device)
     joint.encoder_rows, joint.emulator_rows = first.encoder_rows, first.emulator_rows
     joint.members = tuple(members)
@@ -164,8 +163,6 @@ def _check_members(models: Any) -> None:
         calibrated = model.similarity.slope is not None or model.similarity.turn is not None
         if model.members or calibrated or model.similarity.exponent.item() not in (0, 1):
             raise InputError("models: expected plain models as fitted, got an ensemble or a calibrated one; combine first, then calibrate")
-        if isinstance(model.similarity, Gaussians):
-            raise InputError("models: expected inner products as similarities, cosine or dot, got Gaussians")
-        (mine, prior), (other, another) = (((m.y_shape, m.embedding_dimension, m.prior.dimension), m.prior) for m in (models[0], model))
+        (mine, prior), (other, another) = (((m.y_shape, m.prior.dimension), m.prior) for m in (models[0], model))
         if mine != other or not (prior is another or torch.equal(prior.sample(8, seed=0), another.sample(8, seed=0))):
-            raise InputError("models: expected one prior, one shape of y and one embedding dimension, got models that differ")
+            raise InputError("models: expected one prior and one shape of y, got models that differ")

@@ -15,7 +15,8 @@ from eande.core.model import EmbedAndEmulate
 from eande.core.networks import Standardizer, make_network
 from eande.core.prior import STORED_DISTRIBUTIONS, BoxPrior, DistributionPrior, EmpiricalPrior, Prior, as_prior
 from eande.core.saving import FORMAT, probe
-from eande.core.similarity import Aim, make_similarity
+from eande.core.similarities import make_similarity
+from eande.core.similarity import Aim
 
 
 def load(path: str | Path, *, encoder: nn.Module | None = None, emulator: nn.Module | None = None, prior: Any = None) -> EmbedAndEmulate:
@@ -33,13 +34,15 @@ def load(path: str | Path, *, encoder: nn.Module | None = None, emulator: nn.Mod
     options = {"encoder": encoder, "emulator": emulator, "prior": prior}
     if "members" not in document:
         return _load_one(path, document, tensors, **options)
-    own = [
-        {name.removeprefix(f"member.{i}."): x for name, x in tensors.items() if name.startswith(f"member.{i}.")}
-        for i in range(len(document["members"]))
-    ]
+    prefixes = [f"member.{i}." for i in range(len(document["members"]))]
+    own = [{name.removeprefix(prefix): x for name, x in tensors.items() if name.startswith(prefix)} for prefix in prefixes]
+    strays = [name for name in tensors if not name.startswith((*prefixes, "similarity."))]
+    if strays:
+        raise InputError(f"{path}: expected tensors of {len(prefixes)} members, got {strays[0]}, too")
     contents = enumerate(zip(document["members"], own, strict=True))
     joint = ensemble([_load_one(f"{path}, member {i}", *one, **options) for i, one in contents])
     calibration = {name.removeprefix("similarity."): x for name, x in tensors.items() if name.startswith("similarity.")}
+    calibration.pop("lengths", None)  # of formats before 4
     _expect_calibration(joint, calibration)
     load_weights(joint.similarity, calibration, path)
     return joint

@@ -10,14 +10,14 @@ from torch import Tensor
 from eande.core.files import write_tensors
 from eande.core.networks import describe_network
 from eande.core.prior import EmpiricalPrior
-from eande.core.similarity import describe_similarity
+from eande.core.similarities import describe_similarity
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from eande.core.model import EmbedAndEmulate
 
-FORMAT = 3
+FORMAT = 4
 
 
 def save(model: EmbedAndEmulate, path: str | Path) -> None:

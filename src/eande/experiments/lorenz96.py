@@ -32,7 +32,7 @@ WINDOW = 250
 WINDOWS = 4
 MEMBERS = 3
 # What is not the paper's method has a name of its own: the emulator is drawn to the data but not pushed, τ is learned, the ring is turned.
-SETTINGS: dict[str, dict[str, Any]] = {"plain": {"temperature": 0.05}, "anchored": {"repulsion": "encoder", "temperature": "learn"}}
+SETTINGS: dict[str, dict[str, Any]] = {"plain": {"temperature": 0.05}, "anchored": {"repulsion": "encoder"}}
 # Calibrated on simulations used for nothing else: the exponents of the anchored model, that and where it puts data, the exponents of an ensemble.
 METHODS = (*SETTINGS, "calibrated", "aimed", "ensemble")
 # Of the baselines, where they differ from their defaults.
@@ -155,8 +155,8 @@ def fit_settings(size: Size, method: str, seed: int, device: str, **changes: Any
     """Return how a method is trained; ``changes`` are settings other than its own."""
     on_gpu, large = device == "cuda", size.encoder != "small"
     settings = FitSettings(
-        epochs=size.epochs, batch_size=size.batch_size, learning_rate=1e-3 if large else 2e-3, embedding_dimension=128 if large else 64,
-        width=512 if large else 256, blocks=5 if large else 3, normalization="batch", ema=0.98, normalizer_draws=10_000,
+        epochs=size.epochs, batch_size=size.batch_size, learning_rate=1e-3 if large else 2e-3, similarity="cosine",
+        embedding_dimension=128 if large else 64, width=512 if large else 256, blocks=5 if large else 3, normalization="batch", ema=0.98,
         validate_every=max(1, size.epochs // 20), precision="bf16-mixed" if on_gpu else "32-true", compile=on_gpu and large, device=device,
         seed=seed, **SETTINGS[method],
     )  # fmt: skip

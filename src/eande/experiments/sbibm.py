@@ -68,8 +68,8 @@ SIZES = {
 
 
 def fit_settings(simulations: int, steps: int, seed: int) -> FitSettings:
-    """Return the settings of all tasks; only the number of epochs depends on that of simulations, so that about as many steps are made."""
-    settings = FitSettings(similarity="gaussians", embedding_dimension=16, width=128, blocks=2, device="cpu", seed=seed)
+    """Return the settings of all tasks: the library's defaults, with an explicit number of epochs that makes about so many steps."""
+    settings = FitSettings(device="cpu", seed=seed)
     per_epoch = max(1, math.ceil(0.9 * simulations / settings.batch_size))
     epochs = max(1, steps // per_epoch)
     # Sharp posteriors of eight heads make a validation as dear as many steps.

@@ -68,6 +68,7 @@ def settings_for(cell: Cell) -> FitSettings:
         steps_per_epoch=cell.size.steps_per_epoch,
         batch_size=500,
         learning_rate=2e-3,
+        similarity="cosine",
         temperature=1 / cell.kappa,
         embedding_dimension=2,
         ema=0.998,

@@ -66,8 +66,8 @@ class Batches:
         self._rows = inverse.argsort(stable=True)
         self._offsets = self._counts.cumsum(0) - self._counts
         # A batch of one pair would have no negative.
-        self._batches_per_pass = max(1, min(-(-len(self._counts) // batch_size), len(self._counts) // 2))
-        self.steps_per_epoch = steps_per_epoch or self._batches_per_pass
+        self.per_pass = max(1, min(-(-len(self._counts) // batch_size), len(self._counts) // 2))
+        self.steps_per_epoch = steps_per_epoch or self.per_pass
         self._pass: tuple[int, tuple[Tensor, ...]] = (-1, ())
         self._reader = ThreadPoolExecutor(1)
         self._following: dict[int, Future[Batch]] = {}
@@ -92,7 +92,7 @@ class Batches:
             yield ready.result()
 
     def _batch(self, step: int) -> Batch:
-        index = self._order(step // self._batches_per_pass)[step % self._batches_per_pass]
+        index = self._order(step // self.per_pass)[step % self.per_pass]
         rows = self.simulations.rows(index)
         return Batch(
             phi=self.simulations.phi[index],
@@ -118,5 +118,5 @@ class Batches:
             stream = generator(self.seed, "order", number)
             groups = torch.randperm(len(self._counts), generator=stream)
             replicate = (torch.rand(len(groups), generator=stream) * self._counts[groups]).long()
-            self._pass = (number, self._rows[self._offsets[groups] + replicate].tensor_split(self._batches_per_pass))
+            self._pass = (number, self._rows[self._offsets[groups] + replicate].tensor_split(self.per_pass))
         return self._pass[1]

@@ -79,8 +79,6 @@ def fit(
     check_count("members", members, 1)
     if members > 1 and warm_start is not None:
         raise InputError(f"members: expected 1 with warm_start=, got {members}: every member would start alike")
-    if members > 1 and settings.similarity == "gaussians":
-        raise InputError(f"members: expected 1 with the similarity 'gaussians', got {members}: ensembles are of cosine or dot similarities")
     check_members(members, encoder, emulator)
     prior = training_prior(prior, simulations)
     train, held_out = (part.in_memory(_SMALL) for part in split(simulations, validation, settings.seed))
@@ -118,14 +116,14 @@ def fit(
 
 def _train_all(trainer: "_Trainer", begin: Callable[[int], TrainingState], store: CheckpointStore, bar: Progress | None, label: str) -> TrainingState:
     """Run the short starts, then let the best of them go on to the end."""
-    settings, state = trainer.settings, begin(0)
+    settings, schedule, state = trainer.settings, trainer.schedule, begin(0)
     if settings.restarts > 1 and not store.has("main"):
         for start in range(settings.restarts):
             challenger = begin(start)
-            trainer.run(challenger, settings.short_epochs, store, f"start-{start}", bar, f"start {start + 1} of {settings.restarts}")
+            trainer.run(challenger, schedule.short_epochs, store, f"start-{start}", bar, f"start {start + 1} of {settings.restarts}")
             if challenger.best_score > state.best_score:
                 state = challenger
-    trainer.run(state, settings.epochs, store, "main", bar, label)
+    trainer.run(state, schedule.epochs, store, "main", bar, label)
     store.forget_starts()
     return state
 
@@ -137,6 +135,7 @@ class _Trainer:
         self, fabric: Fabric, settings: FitSettings, batches: Batches, held_out: Simulations, callback: Callable[[Record], None] | None
     ) -> None:
         self.fabric, self.settings, self.batches, self.callback = fabric, settings, batches, callback
+        self.schedule = settings.schedule(batches.per_pass)
         self.held_out, views = held_out, batches.views
         # The same in every epoch: drawn once where they are few.
         few = 4 * math.prod((len(held_out), *next(fixed_views(views, take(held_out.y, slice(1)))).shape[1:])) <= _SMALL
@@ -158,7 +157,7 @@ class _Trainer:
             for batch in self.batches.epoch(state.epoch):
                 losses.append(self._step(state, module, optimizer, gradient, batch))
             state.epoch += 1
-            if state.epoch % self.settings.validation_interval == 0 or state.epoch == until:
+            if state.epoch % self.schedule.validate_every == 0 or state.epoch == until:
                 state.model.eval()
                 self._validate(state, losses)
                 state.model.train()
@@ -174,7 +173,7 @@ class _Trainer:
         """Take one step of the optimiser."""
         settings = self.settings
         for group in optimizer.param_groups:
-            factor = learning_rate_factor(state.step, self.batches.steps_per_epoch * settings.epochs, settings.warmup)
+            factor = learning_rate_factor(state.step, self.batches.steps_per_epoch * self.schedule.epochs, settings.warmup)
             group["lr"] = group["rate"] * settings.learning_rate * factor
         optimizer.zero_grad(set_to_none=not gradient.recorded)
         seed_global(derive_seed(settings.seed, "step", state.step), self.fabric.device)

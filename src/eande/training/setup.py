@@ -17,7 +17,7 @@ from eande.core.model import EmbedAndEmulate
 from eande.core.networks import ResidualMLP, Standardizer, default_encoder, describe_network, make_network
 from eande.core.prior import EmpiricalPrior, Prior, as_prior
 from eande.core.seeds import global_seed
-from eande.core.similarity import Cosine, Gaussians, make_similarity
+from eande.core.similarities import Cosine, Gaussians, make_similarity
 from eande.simulation.simulations import Simulations, digest
 from eande.simulation.sources import take
 from eande.simulation.views import View, fixed_views
