@@ -167,6 +167,18 @@ def test_ensembles_are_means_of_ratios(fitted_peak, tmp_path):
     assert posterior.score(samples).max() <= joint.similarity.bound(posterior.embedded.unsqueeze(0)).item()
 
 
+@pytest.mark.filterwarnings("ignore::eande.core.checks.EandeWarning")
+def test_several_are_fitted_with_nothing_said():
+    """The defaults make an ensemble whose ratio is the mean of its members'."""
+    simulations = eande.simulate(peaked, PRIOR, 600, seed=5, progress=False)
+    joint = eande.fit(simulations, PRIOR, members=2, settings=eande.FitSettings(epochs=20, device="cpu"), progress=False)
+    assert all(isinstance(member.similarity, Gaussians) for member in joint.members)
+    y, phi = torch.tensor([1.0, -1.0]), PRIOR.sample(500, seed=2)
+    each = torch.stack([member.posterior(y, draws=20_000).log_ratio(phi) for member in joint.members])
+    torch.testing.assert_close(joint.posterior(y, draws=20_000).log_ratio(phi), each.logsumexp(0) - math.log(2), rtol=0, atol=1e-3)
+    assert (each[0] - each[1]).abs().max() > 0.1
+
+
 def test_what_does_not_go_with_it_is_said():
     for options in ({"memory_bank": 10}, {"view_weight": 0.1}):
         with pytest.raises(eande.InputError, match="'cosine' or 'dot' with memory_bank or view_weight"):
