@@ -514,10 +514,10 @@ def test_our_own_networks_start_linear_and_are_hardly_ever_trapped():
 @pytest.mark.parametrize(
     ("settings", "per_pass", "expected"),
     [
-        ({}, 1, (2_000, 100, 100)),  # the paper's: 500 simulations in one batch
-        ({}, 18, (112, 5, 5)),
+        ({}, 1, (2_000, 100, 200)),  # the paper's: 500 simulations in one batch
+        ({}, 18, (112, 5, 11)),
         ({}, 2_000, (5, 1, 1)),
-        ({"steps_per_epoch": 100}, 1_000, (50, 2, 2)),
+        ({"steps_per_epoch": 100}, 1_000, (50, 2, 5)),
         ({"epochs": 7, "restart_epochs": 9, "validate_every": 3}, 18, (7, 7, 3)),
     ],
 )
@@ -536,8 +536,8 @@ def test_a_fit_with_nothing_said_makes_two_thousand_steps():
 
     with pytest.raises(StopIteration):
         fit(simulations, BOX, validation=0.25, progress=False, callback=stop)
-    assert seen[0]["step"] == seen[0]["epoch"] == 100
-    assert seen[0]["learning_rate"] == pytest.approx(1e-3, rel=0.01), "a twentieth of 2,000 steps is the end of warming up"
+    assert seen[0]["step"] == seen[0]["epoch"] == 200
+    assert seen[0]["learning_rate"] == pytest.approx(1e-3, rel=0.01), "after a tenth of 2,000 steps it has warmed up and hardly decayed"
 
 
 def test_the_schedule_warms_up_and_decays():

@@ -50,7 +50,7 @@ class FitSettings:
         restarts: number of short starts; the best by validation goes on. Networks you give are made anew for all starts but the first.
         restart_epochs: length of a short start; a twentieth of ``epochs`` by default.
         patience: stop at the first validation this many epochs after the best held-out score; None never stops early.
-        validate_every: epochs between validations; a twentieth of ``epochs`` by default, for each costs as much as many steps.
+        validate_every: epochs between validations; a tenth of ``epochs`` by default, for each costs as much as many steps.
         normalizer_draws: prior draws for the normaliser in validation; ten times as many where they are too few for a sharp model.
         compile: whether to compile the encoder, which pays for large ones on a GPU: the first steps take a minute, the others less time.
         precision: ``"32-true"``, or ``"bf16-mixed"`` to run the networks' products in bfloat16.
@@ -127,4 +127,4 @@ class FitSettings:
         steps = self.steps_per_epoch or per_pass
         epochs = self.epochs or -(-max(_STEPS, _PASSES * per_pass) // steps)
         short = min(self.restart_epochs or max(1, epochs // 20), epochs)
-        return Schedule(epochs, short, self.validate_every or max(1, epochs // 20))
+        return Schedule(epochs, short, self.validate_every or max(1, epochs // 10))
