@@ -529,7 +529,7 @@ def test_an_error_that_depends_on_the_datum_is_mended():
     before, exact = mean_score(model, fresh), mean_score(gaussian(), fresh)
     constant = copy.deepcopy(model)
     constant.calibrate(held_out, kind="constant", **QUICK)
-    found = model.calibrate(held_out, **QUICK)
+    found = model.calibrate(held_out, aim=True, **QUICK)
     assert (found.kind, found.aimed) == ("datum", False), "what an exponent mends is not moved"
     assert found.range[0] < 0.5 < 1.5 < found.range[1]
     assert exact - before > 0.1
