@@ -3,7 +3,8 @@
     python benchmarks/similarities.py --size toy|full --output results/similarities.json
 
 The tasks are those of the common benchmark and the README's oscillation. Reported are the mean log ratio of fresh simulations in nats, its
-standard error and the seconds of training; higher is better, and the standard error of a difference on the same simulations is smaller.
+standard error and the seconds of training; higher is better, and the standard error of a difference on the same simulations is smaller. Where
+few effective draws carry a normaliser, the score flatters.
 """
 
 import argparse

@@ -29,6 +29,13 @@ def test_a_benchmark_runs_at_toy_size(tmp_path, script, options):
     assert {"study", "settings", "seed", "provenance", "seconds"} <= set(content)
 
 
+def test_the_reasons_for_the_default_similarity_are_quoted():
+    content, page = json.loads((ROOT / "results" / "similarities.json").read_text()), (ROOT / "docs" / "method.md").read_text()
+    for task in ("two_moons", "gaussian_mixture", "slcp", "gaussian_linear", "oscillation"):
+        assert f"{task} {content[task]['gaussians']['log_ratio']:.2f} / {content[task]['cosine']['log_ratio']:.2f}" in page
+        assert content[task]["gaussians"]["log_ratio"] > content[task]["cosine"]["log_ratio"] - content[task]["cosine"]["error"]
+
+
 def test_the_guide_quotes_the_results():
     cpu, cuda, simulation = (
         json.loads((ROOT / "results" / name).read_text()) for name in ("lorenz96-speed-cpu.json", "lorenz96-speed-cuda.json", "simulation.json")
