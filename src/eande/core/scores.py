@@ -5,7 +5,8 @@ exponentials are taken, because e^{1/τ} overflows float32 already at τ = 0.01.
 """
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor
@@ -55,21 +56,25 @@ class Normalizer:
 
 def estimate_normalizer(similarity: Similarity, embedded: Tensor, bank: PriorBank) -> Normalizer:
     """Estimate log C for embeddings (m, n) as a log-mean-exp over the bank."""
-    draws = len(bank.phi)
-    rows = max(1, _SCORES_AT_ONCE // draws)
-    parts = [_log_sum_and_effective(similarity.score(part, bank.emulated), bank.inside) for part in embedded.split(rows)]
-    log_sum, effective = (torch.cat(part) for part in zip(*parts, strict=True))
-    # Delta method: Var(log mean w) = (E w² / (E w)² − 1) / N', and N' (E w)² / E w² is the effective number of draws.
-    error = ((1 / effective - 1 / draws).clamp(min=0)).sqrt()
-    return Normalizer(log_sum - math.log(draws), error, effective)
+    rows = max(1, _SCORES_AT_ONCE // len(bank.phi))
+    return join_normalizers([normalizer_of_scores(similarity.score(part, bank.emulated), bank.inside) for part in embedded.split(rows)])
 
 
-def _log_sum_and_effective(scores: Tensor, inside: Tensor) -> tuple[Tensor, Tensor]:
-    scores = scores.double().masked_fill(~inside, -torch.inf)
+def normalizer_of_scores(scores: Tensor, inside: Tensor) -> Normalizer:
+    """Estimate log C from the scores (m, N') of a bank's draws, of which those inside count."""
+    scores, draws = scores.double().masked_fill(~inside, -torch.inf), len(inside)
     top = scores.amax(1, keepdim=True)
     weights = (scores - top).exp_()
     total = weights.sum(1)
-    return top[:, 0] + total.log(), total**2 / weights.square().sum(1)
+    effective = total**2 / weights.square().sum(1)
+    # Delta method: Var(log mean w) = (E w² / (E w)² − 1) / N', and N' (E w)² / E w² is the effective number of draws.
+    error = ((1 / effective - 1 / draws).clamp(min=0)).sqrt()
+    return Normalizer(top[:, 0] + total.log() - math.log(draws), error, effective)
+
+
+def join_normalizers(parts: Sequence[Normalizer]) -> Normalizer:
+    """Return the normalisers of all data, given in parts."""
+    return Normalizer(*(torch.cat([getattr(part, field.name) for part in parts]) for field in fields(Normalizer)))
 
 
 def refine_normalizer(normalizer: Normalizer, similarity: Similarity, embedded: Tensor, bank: PriorBank) -> Normalizer:

@@ -13,7 +13,7 @@ from torch import Tensor
 from eande.core.calibration import check_pairs, embed_rows, first_of_groups
 from eande.core.checks import InputError, check_count
 from eande.core.model import EmbedAndEmulate
-from eande.core.scores import ENOUGH_DRAWS, Normalizer, coefficient_of_variation, estimate_normalizer
+from eande.core.scores import ENOUGH_DRAWS, Normalizer, coefficient_of_variation, join_normalizers, normalizer_of_scores
 from eande.core.seeds import derive_seed, generator
 from eande.diagnostics.importance import UNRELIABLE, pareto_k
 from eande.diagnostics.ranks import Uniformity, Weighed, uniformity, weigh
@@ -187,15 +187,17 @@ def _weigh_all(model: EmbedAndEmulate, phi: Tensor, embedded: Tensor, draws: int
     references = model.prior.sample(len(phi), seed=derive_seed(seed, "references")).to(phi)
     chance = torch.rand(len(phi), generator=generator(seed, "ties"), dtype=torch.float64).to(phi.device)
     parts: list[Weighed] = []
+    normalizers: list[Normalizer] = []
     k: np.ndarray | None = np.zeros(0)
     for rows in torch.arange(len(phi)).split(max(1, _WEIGHTS_AT_ONCE // len(bank.phi))):
         scores = similarity.score(embedded[rows], bank.emulated)
+        normalizers.append(normalizer_of_scores(scores, bank.inside))
         parts.append(weigh(scores, own[rows], bank.phi, phi[rows], references[rows], chance[rows]))
         if rows[0] < _PARETO_DATA:
             more = pareto_k(scores[: _PARETO_DATA - int(rows[0])])
             k = None if k is None or more is None else np.concatenate([k, more])
     columns = {field.name: torch.cat([getattr(part, field.name) for part in parts]).cpu() for field in fields(Weighed)}
-    return Weighed(**columns), estimate_normalizer(similarity, embedded, bank), k
+    return Weighed(**columns), join_normalizers(normalizers), k
 
 
 def _verdicts(found: Diagnosis, alarm: float) -> Iterator[Verdict]:
