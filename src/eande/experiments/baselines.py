@@ -47,6 +47,7 @@ class BaselineSettings:
     """How a baseline is trained.
 
     Args:
+        batch_size: pairs per step; that of E&E by default.
         learning_rate: its largest value; 1e-4 is the paper's, small encoders get 1e-3.
         warmup: share of the steps over which it rises; then it falls along a cosine.
         weight_decay: AdamW's, on matrices only.
@@ -62,6 +63,7 @@ class BaselineSettings:
         compile: whether to compile a ResNet encoder on a GPU, and to record the step.
     """
 
+    batch_size: int | None = None
     learning_rate: float = 1e-4
     warmup: float = 0.05
     weight_decay: float = 5e-4
@@ -211,7 +213,8 @@ def train_baseline(
         compiled = settings.compile and device == "cuda" and size.encoder != "small"
         if compiled:
             model.encoder.compile(dynamic=False)
-        batches = Batches(data.train, views, batch_size=size.batch_size, steps_per_epoch=None, two_views=False, seed=seed)
+        pairs = min(settings.batch_size or size.batch_size, size.batch_size)
+        batches = Batches(data.train, views, batch_size=pairs, steps_per_epoch=None, two_views=False, seed=seed)
         loss, losses, every = make_loss(kind, head, classes=settings.classes, gamma=settings.gamma), [], max(1, epochs // settings.validations)
         # The flows of nflows look at their values in every step, which a recording cannot.
         gradient = Recorder(partial(_gradient, model, loss), enabled=compiled and "nflows" not in type(head.network).__name__.lower())

@@ -38,11 +38,11 @@ METHODS = (*SETTINGS, "calibrated", "aimed", "ensemble")
 # Of the baselines, where they differ from their defaults.
 BASELINE_SETTINGS: dict[str, dict[str, Any]] = {
     "nre-c": {"learning_rate": 1e-3, "classes": 4},
-    "npe-c": {"learning_rate": 1e-3},
+    "npe-c": {"learning_rate": 1e-3, "batch_size": 125},
     "critic": {"learning_rate": 1e-3},
 }
-# With a small encoder a step of a baseline takes longer than one of ours: so all get the same time.
-_SHARE_OF_EPOCHS = 0.7
+# Of E&E's epochs, so that all get the same time: with a small encoder a step of a baseline takes longer, and NPE-C has small batches always.
+_SHARE_OF_EPOCHS = {"small": 0.7, "npe-c": 0.6}
 # Posteriors of these forcings are pictured, on so fine a grid.
 PICTURED, PIXELS = (4.0, 10.0, 17.0), 200
 BASELINES = tuple(BASELINE_SETTINGS)
@@ -215,7 +215,8 @@ def fit_all(methods: Iterable[str], size: Size, data: Data, seed: int, device: s
         if method in BASELINES:
             from eande.experiments.baselines import train_baseline
 
-            epochs = round(_SHARE_OF_EPOCHS * size.epochs) if size.encoder == "small" else size.epochs
+            share = _SHARE_OF_EPOCHS.get("small" if size.encoder == "small" else method, 1.0)
+            epochs = max(1, round(share * size.epochs))
             model: Any = train_baseline(method, data, size, seed, device, progress=progress, epochs=epochs, **BASELINE_SETTINGS[method])
         elif method == "plain":
             model = train(size, method, data, seed, device, progress=progress)
