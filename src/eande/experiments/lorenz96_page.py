@@ -154,9 +154,8 @@ def _names(names: Iterable[str]) -> str:
 def _compared(samples: int) -> list[tuple[str, Callable[[dict[str, Any]], float], int]]:
     """Return measures with what they are of a run, and 1 where more is better."""
 
-    def spread(run: dict[str, Any]) -> float:
-        high, low = np.quantile(run["per_datum"]["mmd2_0.05_100"], [0.75, 0.25])
-        return float(high - low)
+    def spread(measure: str) -> Callable[[dict[str, Any]], float]:
+        return lambda run: float(np.subtract(*np.quantile(run["per_datum"][measure], [0.75, 0.25])))
 
     def median(measure: str) -> Callable[[dict[str, Any]], float]:
         return lambda run: float(run[f"median_{measure}"])
@@ -164,8 +163,9 @@ def _compared(samples: int) -> list[tuple[str, Callable[[dict[str, Any]], float]
     return [
         ("log ratio", lambda run: float(run["mean_log_ratio"]), 1),
         ("MMD² σ = 0.05, 100", median("mmd2_0.05_100"), -1),
-        ("its interquartile range", spread, -1),
+        ("its interquartile range", spread("mmd2_0.05_100"), -1),
         (f"MMD² σ = 0.05, {samples}", median(f"mmd2_0.05_{samples}"), -1),
+        ("its interquartile range", spread(f"mmd2_0.05_{samples}"), -1),
         ("angle TV", median("angular_tv"), -1),
         ("error of F", median("radial_error"), -1),
         ("CRPS", median("crps"), -1),
