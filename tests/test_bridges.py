@@ -166,8 +166,37 @@ def test_wrong_use_of_the_trainer_is_told():
         trainer.build_posterior(sample_with="nuts")
     with pytest.raises(eande.InputError, match="proposal: expected None"):
         trainer.append_simulations(torch.zeros(3, 2), torch.zeros(3, 2), proposal=object())
-    with pytest.raises(eande.InputError, match="prior: expected a box or a torch Distribution for sbi, got a EmpiricalPrior"):
+    with pytest.raises(eande.InputError, match="prior: expected a box or a torch Distribution for sbi's samplers, got a EmpiricalPrior"):
         as_distribution(eande.EmpiricalPrior(torch.zeros(5, 2)), torch.device("cpu"))
+
+
+def test_a_trainer_without_a_prior_samples_but_has_no_density():
+    torch.manual_seed(0)
+    theta = torch.rand(300, 2)
+    trainer = EE(settings=eande.FitSettings(epochs=1, device="cpu"), show_progress_bars=False)
+    trainer.append_simulations(theta, theta + 0.1 * torch.randn(300, 2)).train()
+    posterior = trainer.build_posterior()
+    assert posterior.sample((10,), x=theta[0]).shape == (10, 2)
+    with pytest.raises(eande.InputError, match="density"):
+        posterior.log_prob(theta[:3], x=theta[0])
+    with pytest.raises(eande.InputError, match="use sample_with='exact'"):
+        trainer.build_posterior(sample_with="mcmc")
+
+
+def test_the_potential_is_minus_infinity_outside_the_support(model):
+    model.prior = eande.core.prior.DistributionPrior(torch.distributions.Independent(torch.distributions.Uniform(-torch.ones(2), torch.ones(2)), 1))
+    values = as_posterior(model).log_prob(torch.tensor([[2.0, 0.0], [0.0, 0.0]]), x=OBSERVED)
+    assert values[0] == -math.inf
+    assert values[1].isfinite()
+
+
+def test_a_calibration_makes_the_potential_anew(model):
+    potential = Potential(model, OBSERVED)
+    before = potential(torch.zeros(1, 2))
+    model.similarity = model.similarity.copy()
+    model.similarity.set_exponent(0.5)
+    potential.set_x(OBSERVED)
+    assert not torch.allclose(potential(torch.zeros(1, 2)), before)
 
 
 def test_torch_distributions_accept_no_rows():

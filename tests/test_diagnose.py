@@ -72,6 +72,49 @@ def test_uniformity_keeps_its_level_and_its_band():
     assert uniformity(rng.beta(1.4, 1.4, size=500)).p_value < 0.01
 
 
+def test_ranks_far_from_uniform_have_a_p_value_far_under_that_of_any_simulated_set():
+    assert uniformity(np.zeros(500)).p_value < 1e-50
+
+
+def test_draws_as_few_as_the_data_raise_no_false_alarms():
+    """Ranks among the same draws, of parameters that the data say nothing about."""
+    rng = np.random.default_rng(0)
+    ranks = [np.searchsorted(np.sort(rng.uniform(size=300)), rng.uniform(size=300)) / 300 for _ in range(300)]
+    assert np.mean([uniformity(one).p_value < 0.05 for one in ranks]) > 0.12
+    assert np.mean([uniformity(one, draws=300).p_value < 0.05 for one in ranks]) < 0.08
+    assert uniformity(rng.beta(3, 3, size=300), draws=300).p_value < 0.01
+
+
+def weigh_alone(scores, own, drawn, phi, **options):
+    generator = torch.Generator().manual_seed(1)
+    references, chance = drawn[torch.randint(len(drawn), (len(phi),), generator=generator)], torch.rand(len(phi), generator=generator).double()
+    return weigh(scores, own, drawn, phi, references, chance, **options)
+
+
+def test_a_posterior_no_draw_comes_near_has_moments():
+    drawn = torch.linspace(-1, 1, 1_000).unsqueeze(1)
+    found = weigh_alone(torch.full((1, 1_000), -800.0), torch.zeros(1), drawn, torch.zeros(1, 1))
+    assert found.mean.item() == pytest.approx(0, abs=1e-6)
+    assert found.effective_draws.item() == pytest.approx(1_000)
+    assert found.divergence.isfinite().all()
+
+
+def test_distances_of_large_and_of_constant_parameters_keep_their_digits():
+    generator = torch.Generator().manual_seed(0)
+    drawn, phi = (torch.cat([1e4 + torch.rand(n, 1, generator=generator), torch.ones(n, 1)], dim=1) for n in (5_000, 300))
+    found = weigh_alone(torch.zeros(300, 5_000), torch.zeros(300), drawn, phi)
+    assert uniformity(found.tarp).p_value > 0.01
+
+
+def test_regions_are_of_the_highest_density_under_any_prior():
+    """The prior itself, a Gaussian: the level of φ is the mass within |φ|."""
+    generator = torch.Generator().manual_seed(0)
+    drawn, phi = torch.randn(100_000, 1, generator=generator), torch.tensor([[0.0], [1.0], [-2.0]])
+    log_density = [torch.distributions.Normal(0.0, 1.0).log_prob(x)[:, 0] for x in (drawn, phi)]
+    found = weigh_alone(torch.zeros(3, 100_000), torch.zeros(3), drawn, phi, densities=tuple(log_density))
+    assert torch.allclose(found.level, torch.tensor([0.0, 0.683, 0.954], dtype=torch.float64), atol=0.005)
+
+
 def test_marginal_divergence_and_moments_are_the_exact_ones():
     """A Gaussian posterior of standard deviation 0.1 in a box of width 2."""
     drawn = torch.rand(200_000, 1, generator=torch.Generator().manual_seed(0)) * 2 - 1
@@ -316,6 +359,37 @@ def test_a_check_of_windows_sees_windows():
         eande.predictive_check(model, y, failing, n=150, progress=False)
     with pytest.raises(eande.InputError, match="n: expected a whole number of at least 100"):
         eande.predictive_check(model, torch.randn(20), simulator, n=50)
+
+
+def test_too_few_simulations_are_told_where_none_is_as_strange(held_out):
+    model = exact_model(VonMisesFisher(8, seed=0))
+    judged = eande.Belongs(model, eande.Simulations(held_out.phi[:150], held_out.y[:150], held_out.groups[:150]))
+    assert "STRANGER than all the simulations, too few to say more, p = 0.02" in str(judged(1e3 * torch.ones(model.y_shape)))
+
+
+def test_an_encoder_of_sets_leaves_a_trace():
+    prior, layer = eande.BoxPrior([-1.0], [1.0]), torch.nn.Linear(1, 4)
+
+    def encode(y):
+        return layer(y.reshape(-1, 1)).view(len(y), 5, 4).mean(1)
+
+    encoder = Function(encode)
+    encoder.layer = layer
+    model = eande.EmbedAndEmulate(encoder, torch.nn.Linear(1, 4), Cosine(0.5), prior, y_shape=(5,), embedding_dimension=4)
+    simulations = eande.simulate(lambda phi, rng: phi + rng.standard_normal((len(phi), 5)), prior, 300, seed=0, progress=False)
+    found = eande.Belongs(model, simulations)(torch.stack([simulations.y[7], simulations.y[7] + 50]))
+    assert found.p_value[1] <= found.resolution < found.p_value[0]
+
+
+def test_what_was_made_before_a_calibration_stays_right_or_says_so(held_out):
+    model = exact_model(VonMisesFisher(8, seed=0), temperature=0.5 / 8)
+    before, judged = model.posterior(held_out.y[0]), eande.Belongs(model, held_out)
+    values = before.log_ratio(held_out.phi[:50])
+    assert model.calibrate(held_out).exponent < 0.8
+    assert torch.equal(before.log_ratio(held_out.phi[:50]), values)
+    assert not torch.allclose(model.posterior(held_out.y[0]).log_ratio(held_out.phi[:50]), values)
+    with pytest.raises(eande.InputError, match="calibrated since"):
+        judged(held_out.y[0])
 
 
 def test_belonging_tells_wrong_arguments(belongs, held_out):

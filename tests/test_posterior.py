@@ -198,6 +198,24 @@ def test_another_prior_agrees_with_its_exact_posterior():
     assert stats.kstest(samples[:, 0].numpy(), stats.norm(mean, std).cdf).pvalue > ALPHA
 
 
+@pytest.mark.parametrize(
+    "other", [BoxPrior([-3], [0]), DistributionPrior(Independent(Normal(torch.tensor([-0.3]), torch.tensor([0.1])), 1))], ids=["box", "normal"]
+)
+def test_another_prior_that_disagrees_with_the_data_is_sampled_all_the_same(other):
+    """The score's peak lies where that prior has nothing, or next to nothing."""
+    prior = BoxPrior([-3], [3])
+    encoder = Function(lambda y: torch.cat([y, -0.5 * torch.ones_like(y)], dim=1) / 0.3**2 * math.sqrt(2))
+    model = EmbedAndEmulate(encoder, Function(lambda phi: torch.cat([phi, phi.square()], dim=1)), Dot(2), prior, y_shape=(1,), embedding_dimension=2)
+    samples, info = model.posterior([1.0], prior=other, draws=100_000).sample(5_000, seed=0)
+    assert isinstance(info, SampleInfo)
+    if isinstance(other, BoxPrior):
+        exact = stats.truncnorm(-4 / 0.3, -1 / 0.3, loc=1.0, scale=0.3)
+    else:
+        precision = 1 / 0.1**2 + 1 / 0.3**2
+        exact = stats.norm((-0.3 / 0.1**2 + 1 / 0.3**2) / precision, precision**-0.5)
+    assert stats.kstest(samples[:, 0].numpy(), exact.cdf).pvalue > ALPHA
+
+
 def test_a_prior_outside_the_training_support_is_refused_and_a_little_is_reported():
     model = box_model()
     with pytest.raises(InputError, match=r"expected at most 1% of its mass outside .* got 5\d\.\d%"):

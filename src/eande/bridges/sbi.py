@@ -53,7 +53,8 @@ class Potential(BasePotential):  # type: ignore[misc]
         self._which = torch.zeros(0, dtype=torch.long)
         self._x_o: Any = None
         self._x_is_iid: bool | None = None
-        super().__init__(as_distribution(model.prior, model.device), x_o, model.device)
+        known = isinstance(model.prior, BoxPrior | DistributionPrior)
+        super().__init__(as_distribution(model.prior, model.device) if known else None, x_o, model.device)
 
     def set_x(self, x_o: Tensor | None, x_is_iid: bool | None = True) -> None:
         """Embed what is new; a second call with the same data does nothing."""
@@ -61,7 +62,9 @@ class Potential(BasePotential):  # type: ignore[misc]
             x_o = as_float_tensor("x", x_o, device=self.device)
             if x_o.ndim == len(self.model.y_shape):
                 x_o = x_o.unsqueeze(0)
-        if self._posteriors and x_o is not None and x_is_iid == self._x_is_iid and torch.equal(x_o, self._x_o):
+        # A calibration in between makes new posteriors.
+        current = bool(self._posteriors) and self._posteriors[0].similarity is self.model.similarity
+        if current and x_o is not None and x_is_iid == self._x_is_iid and torch.equal(x_o, self._x_o):
             return
         self._x_o, self._x_is_iid = x_o, x_is_iid
         if x_o is None:
@@ -98,11 +101,11 @@ class Potential(BasePotential):  # type: ignore[misc]
                 inside = self.model.prior.contains(theta)
                 ratio = self.model.similarity.paired_score(embedded, self.model.emulate(theta)) - normalizers
                 ratio = ratio.masked_fill(~inside, -torch.inf)
-            return ratio + self.prior.log_prob(theta)
+            return ratio + self.model.prior.log_prob(theta)
 
 
 class ExactPosterior(NeuralPosterior):  # type: ignore[misc]
-    """Our own sampler under sbi's names: acceptance–rejection with a bound that corrects itself, and normalised densities.
+    """Our own samplers under sbi's names, acceptance–rejection where it is feasible, and normalised densities.
 
     Args:
         potential: of a fitted model.
@@ -110,7 +113,7 @@ class ExactPosterior(NeuralPosterior):  # type: ignore[misc]
 
     def __init__(self, potential: Potential) -> None:
         super().__init__(potential, device=potential.device)
-        self._purpose = "It samples by acceptance-rejection; the encoder runs once per observation."
+        self._purpose = "It samples by acceptance-rejection where that is feasible; the encoder runs once per observation."
 
     def sample(self, sample_shape: Sequence[int] = (), x: Tensor | None = None, show_progress_bars: bool = True, **options: Any) -> Tensor:
         """Draw samples, shape (*sample_shape, D); ``options`` are those of our sampler, such as ``max_evaluations``."""
@@ -202,7 +205,7 @@ def as_posterior(model: EmbedAndEmulate, *, sample_with: str = "exact", **option
     potential = Potential(model)
     if sample_with == "exact":
         return ExactPosterior(potential, **options)
-    prior = potential.prior
+    prior = as_distribution(model.prior, model.device)
     if sample_with == "rejection":
         return RejectionPosterior(potential, proposal=prior, **options)
     if sample_with == "importance":
@@ -219,7 +222,7 @@ def as_distribution(prior: Prior, device: torch.device) -> Any:
         return BoxUniform(prior.low.to(device), prior.high.to(device), device=str(device))
     if isinstance(prior, DistributionPrior):
         return prior.distribution
-    raise InputError(f"prior: expected a box or a torch Distribution for sbi, got a {type(prior).__name__}")
+    raise InputError(f"prior: expected a box or a torch Distribution for sbi's samplers, got a {type(prior).__name__}; use sample_with='exact'")
 
 
 __all__ = ["EE", "ExactPosterior", "Potential", "as_distribution", "as_posterior"]

@@ -9,7 +9,7 @@ is concave in e^t and cheap: one pass of the networks gives the scores, and the 
 of the probability of picking φ_i out of N + 1: for any N its mean is highest for the true ratio, so that too few draws do not
 flatter a sharp exponent, and with enough of them it is the log ratio.
 
-The score hardly changes near its optimum. Coverage does: u_i(t), the posterior's mass where its density is higher than at φ_i,
+The score hardly changes near its optimum. Coverage does: u_i(t), the posterior's mass where its ratio is higher than at φ_i,
 rises with t, and must be uniform on (0, 1). The objective "coverage" maximises −∫ (u_i − ½) dt instead, whose optimum has mean
 u of ½ along every feature; it is as concave, and cheaper to be right about.
 
@@ -106,13 +106,15 @@ def calibrate(
 ) -> Calibration:
     """Set the exponent of a model, and where it puts data, by held-out pairs, and report. An earlier calibration is forgotten first.
 
+    Posteriors that exist already stay what they are.
+
     Args:
         model: is changed in place.
         phi: parameters (m, D) of simulations used neither in training nor in selection.
         y: their data (m, *y_shape); what lies on disk is read in parts.
         groups: ids of the parameters (m,), where several data share them; they stay together in a fold.
         kind: ``"constant"`` for one exponent, ``"datum"`` for one that depends on the embedding, ``"auto"`` for the simplest that does well.
-        objective: what is made right: ``"coverage"`` of highest-density regions, or the held-out ``"score"``.
+        objective: what is made right: ``"coverage"`` of regions of highest ratio (density, if the prior is uniform), or the held-out ``"score"``.
         aim: whether embeddings may be moved first, where that gains (:mod:`eande.core.aiming`); those of ensembles stay.
         draws: prior draws for the normalisers.
     """
@@ -125,7 +127,9 @@ def calibrate(
     check_pairs(model, phi, y, ids)
     # 0 is how a fit says that it found nothing better than the prior: this, and not the model it rejected, is what to improve on.
     fallen = model.similarity.exponent.item() == 0
-    similarity, found = model.similarity, None
+    # A copy: posteriors made before keep the similarity, the embedding and the normaliser that belong together.
+    similarity, found = model.similarity.copy(), None
+    model.similarity = similarity
     with _uncalibrated(similarity):
         embedded, emulated, bank = embed_rows(model, y), model.emulate_all(phi), model.prior_bank(model.prior, draws)
         features = similarity.features(embedded)

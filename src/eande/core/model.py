@@ -231,7 +231,7 @@ class EmbedAndEmulate(nn.Module):
         Args:
             held_out: simulations whose data have the model's ``y_shape``.
             kind: ``"constant"``, ``"datum"`` (β depends on the embedding), or ``"auto"``, the simplest that does well; no change is simplest.
-            objective: what is made right: ``"coverage"`` of highest-density regions, or the held-out ``"score"``.
+            objective: what is made right: ``"coverage"`` of regions of highest ratio (of highest density under a uniform prior), or ``"score"``.
             aim: whether to correct first to which side the model errs, by an affine map of f(y), where that gains; takes minutes for thousands
                 of data. An ensemble is left as it is.
             draws: prior draws for the normalisers.

@@ -51,7 +51,7 @@ class Posterior:
         normalizer_error: float,
         effective_draws: float,
     ) -> None:
-        self.model, self.embedded, self.prior, self.bank = model, embedded, prior, bank
+        self.model, self.similarity, self.embedded, self.prior, self.bank = model, model.similarity, embedded, prior, bank
         self.log_normalizer, self.normalizer_error, self.effective_draws = log_normalizer, normalizer_error, effective_draws
 
     def score(self, phi: Any) -> Tensor:
@@ -63,7 +63,7 @@ class Posterior:
 
     def _score_chunk(self, phi: Tensor) -> Tensor:
         emulated = self.model.emulate(phi) if torch.is_grad_enabled() else self.model.emulate_all(phi)
-        scores = self.model.similarity.score(self.embedded.unsqueeze(0), emulated)[0]
+        scores = self.similarity.score(self.embedded.unsqueeze(0), emulated)[0]
         return scores.masked_fill(~self.model.prior.contains(phi), -torch.inf)
 
     def log_ratio(self, phi: Any) -> Tensor:
@@ -78,7 +78,7 @@ class Posterior:
     def bank_scores(self) -> Tensor:
         """Return the scores of the bank's prior draws, without running the emulator again."""
         with torch.no_grad():
-            scores = self.model.similarity.score(self.embedded.unsqueeze(0), self.bank.emulated)[0]
+            scores = self.similarity.score(self.embedded.unsqueeze(0), self.bank.emulated)[0]
         return scores.masked_fill(~self.bank.inside, -torch.inf)
 
     def sample(self, n: int, *, seed: int = 0, sampler: Sampler | None = None, **options: Any) -> tuple[Tensor, Any]:

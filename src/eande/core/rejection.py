@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from eande.core.checks import InputError
-from eande.core.prior import as_prior
+from eande.core.prior import Prior, as_prior
 from eande.core.search import CLIMBERS, climb
 from eande.core.seeds import derive_seed, generator
 
@@ -78,37 +78,16 @@ def acceptance_rejection(
     """
     source = posterior.prior if proposal is None else as_prior(proposal)
     weight = _log_weight(posterior, proposal)
-    height, evaluations = _first_bound(posterior, weight, bound, proposal), 0
-    phi = torch.empty(0, posterior.prior.dimension, device=posterior.model.device)
-    margin = torch.empty(0, dtype=torch.float64, device=phi.device)
-    candidates, exceedances, batch = 0, 0, 0
-    while len(phi) < n:
-        if evaluations + _SMALLEST_BATCH > max_evaluations:
-            info = SampleInfo(len(phi) / max(candidates, 1), height - posterior.log_normalizer, exceedances, evaluations)
-            raise BudgetExceeded(
-                f"sampling: expected {n} samples within {max_evaluations} evaluations, got {len(phi)} (acceptance rate {info.acceptance_rate:.2g}); "
-                "raise max_evaluations, use another sampler or a narrower proposal",
-                phi, info,
-            )  # fmt: skip
-        size = _batch_size(n - len(phi), len(phi), candidates, max_evaluations - evaluations)
-        new = source.sample(size, seed=derive_seed(seed, "candidates", batch)).to(phi.device)
-        uniform = torch.rand(size, generator=generator(seed, "acceptance", batch), dtype=torch.float64).to(phi.device)
-        weights = weight(new).double()
-        if weights.max() > height:
-            exceedances += int((weights > height).sum())
-            height = weights.max().item()
-        phi, margin = torch.cat([phi, new]), torch.cat([margin, weights - uniform.log()])
-        kept = margin >= height
-        phi, margin = phi[kept], margin[kept]
-        candidates, evaluations, batch = candidates + size, evaluations + size, batch + 1
-    return phi[:n], SampleInfo(len(phi) / candidates, height - posterior.log_normalizer, exceedances, evaluations)
+    accepted = _Accepted(posterior, _first_bound(posterior, weight, bound, proposal))
+    return _accept(accepted, n, source, weight, seed, max_evaluations)
 
 
 def bank_rejection(posterior: Posterior, n: int, *, seed: int = 0, max_evaluations: int = 20_000_000) -> tuple[Tensor, SampleInfo]:
     """Draw ``n`` samples by acceptance–rejection among the bank's prior draws, which are emulated already: no network runs.
 
-    Fast, and as exact as :func:`acceptance_rejection`; but all posteriors of a bank share its draws, so samples of different observations or
-    seeds are not independent of each other. Where the bank has too few, the rest comes from draws of its own.
+    Fast; but the bound is the bank's own maximum, so that its best draw is always accepted, and all posteriors of a bank share its draws, so
+    that samples of different observations or seeds are not independent of each other. Use it where many draws carry the posterior. Where the
+    bank has too few, the rest comes from draws of its own.
 
     Args:
         posterior: what to sample.
@@ -117,15 +96,62 @@ def bank_rejection(posterior: Posterior, n: int, *, seed: int = 0, max_evaluatio
         max_evaluations: the budget of further draws; beyond it :class:`BudgetExceeded` is raised.
     """
     scores, stream = posterior.bank_scores().double(), generator(seed, "bank acceptance")
-    height, found, tried = scores.max(), posterior.bank.phi[:0], 0
+    accepted = _Accepted(posterior, scores.max().item())
     # In the bank's order: any part of it is as random as another.
     for part, phi in zip(scores.split(_LARGEST_BATCH), posterior.bank.phi.split(_LARGEST_BATCH), strict=True):
-        uniform = torch.rand(len(part), generator=stream, dtype=torch.float64).to(part.device)
-        found, tried = torch.cat([found, phi[part - uniform.log() >= height]]), tried + len(part)
-        if len(found) >= n:
-            return found[:n], SampleInfo(len(found) / tried, height.item() - posterior.log_normalizer, 0, tried)
-    more, info = acceptance_rejection(posterior, n - len(found), seed=seed, max_evaluations=max_evaluations)
-    return torch.cat([found, more]), info
+        if len(accepted.phi) < n:
+            accepted.add(phi, part, torch.rand(len(part), generator=stream, dtype=torch.float64).to(part.device))
+    return _accept(accepted, n, posterior.prior, posterior.score, seed, accepted.candidates + max_evaluations)
+
+
+class _Accepted:
+    """Candidates accepted so far, under a bound that rises where one exceeds it.
+
+    Args:
+        posterior: what is sampled.
+        height: the first bound of the log weight.
+    """
+
+    def __init__(self, posterior: Posterior, height: float) -> None:
+        self.height, self.log_normalizer = height, posterior.log_normalizer
+        self.phi = torch.empty(0, posterior.prior.dimension, device=posterior.model.device)
+        self.margin = torch.empty(0, dtype=torch.float64, device=self.phi.device)
+        self.candidates, self.exceedances = 0, 0
+
+    def add(self, phi: Tensor, weights: Tensor, uniform: Tensor) -> None:
+        """Take the candidates that the bound lets pass, and test all others again where it rises."""
+        if weights.max() > self.height:
+            self.exceedances += int((weights > self.height).sum())
+            self.height = weights.max().item()
+        self.phi, self.margin = torch.cat([self.phi, phi]), torch.cat([self.margin, weights - uniform.log()])
+        kept = self.margin >= self.height
+        self.phi, self.margin, self.candidates = self.phi[kept], self.margin[kept], self.candidates + len(phi)
+
+    def info(self) -> SampleInfo:
+        rate = len(self.phi) / max(self.candidates, 1)
+        return SampleInfo(rate, self.height - self.log_normalizer, self.exceedances, self.candidates)
+
+
+def _accept(
+    accepted: _Accepted, n: int, source: Prior, weight: Callable[[Tensor], Tensor], seed: int, max_evaluations: int
+) -> tuple[Tensor, SampleInfo]:
+    """Go on until ``n`` are accepted."""
+    batch = 0
+    while len(accepted.phi) < n:
+        left = max_evaluations - accepted.candidates
+        if left < _SMALLEST_BATCH:
+            info = accepted.info()
+            raise BudgetExceeded(
+                f"sampling: expected {n} samples within {max_evaluations} evaluations, got {len(accepted.phi)} "
+                f"(acceptance rate {info.acceptance_rate:.2g}); raise max_evaluations, use another sampler or a narrower proposal",
+                accepted.phi, info,
+            )  # fmt: skip
+        size = _batch_size(n - len(accepted.phi), len(accepted.phi), accepted.candidates, left)
+        phi = source.sample(size, seed=derive_seed(seed, "candidates", batch)).to(accepted.phi.device)
+        uniform = torch.rand(size, generator=generator(seed, "acceptance", batch), dtype=torch.float64).to(phi.device)
+        accepted.add(phi, weight(phi).double(), uniform)
+        batch += 1
+    return accepted.phi[:n], accepted.info()
 
 
 def _batch_size(missing: int, accepted: int, candidates: int, left: int) -> int:
@@ -155,9 +181,9 @@ def _first_bound(posterior: Posterior, weight: Callable[[Tensor], Tensor], bound
     if bound == "exact":
         if proposal is not None:
             raise InputError("bound: expected a number or 'estimated' with a proposal, got 'exact': the rigorous bound is for the prior as proposal")
-        exact = posterior.model.similarity.bound(posterior.embedded.unsqueeze(0))
+        exact = posterior.similarity.bound(posterior.embedded.unsqueeze(0))
         if exact is None:
-            raise InputError(f"bound: expected 'estimated' for the {type(posterior.model.similarity).__name__} similarity, got 'exact': it has none")
+            raise InputError(f"bound: expected 'estimated' for the {type(posterior.similarity).__name__} similarity, got 'exact': it has none")
         return exact.item() * (1 + 1e-6) + 1e-6  # rounding in float32 must not pierce a rigorous bound
     if isinstance(bound, str) and bound != "estimated":
         raise InputError(f"bound: expected 'estimated', 'exact' or a number, got {bound!r}")
@@ -167,6 +193,7 @@ def _first_bound(posterior: Posterior, weight: Callable[[Tensor], Tensor], bound
         return bound + posterior.log_normalizer
     starts = posterior.best_draws(CLIMBERS)
     if posterior.prior.has_density:
-        # Only there: without a density a gradient step would leave the surface the prior lives on.
-        starts = climb(weight, starts, posterior.bank.phi.std(0))
+        # Only there: without a density a gradient step would leave the surface the prior lives on. Up the posterior, not up the weight: that may
+        # be largest where there are no candidates.
+        starts = torch.cat([starts, climb(posterior.log_prob, starts, posterior.bank.phi.std(0))])
     return weight(starts).max().item()

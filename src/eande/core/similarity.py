@@ -9,10 +9,11 @@ it depend on the datum, β(y) = β e^{slope·(f(y) − centre)}: a model can be 
 also move the data by an affine map of f, ``turn`` and ``shift``: a model can err to one side.
 """
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from functools import reduce
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
@@ -81,8 +82,14 @@ class Similarity(nn.Module, ABC):
 
     def set_exponent(self, exponent: float, slope: Tensor | None = None, centre: Tensor | None = None) -> None:
         """Set β and what of it depends on the datum; vectors (n,), both or none."""
-        self.exponent.fill_(exponent)
+        self.exponent = torch.full_like(self.exponent, exponent)
         self.slope, self.centre = (None if x is None else x.to(self.exponent) for x in (slope, centre))
+
+    def copy(self) -> Self:
+        """Return a similarity that shares everything trained, and may be calibrated by itself."""
+        copied = copy.copy(self)
+        copied._buffers = dict(self._buffers)
+        return copied
 
     def set_aim(self, aim: Aim | None) -> None:
         """Set how data are moved."""

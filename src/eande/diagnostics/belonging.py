@@ -63,6 +63,8 @@ class Belonging:
         for i, p in enumerate(self.p_value.tolist()):
             details = ", ".join(f"{name} {values[i]:.2g}" for name, values in self.each.items())
             word = "UNLIKE the simulations" if p < 0.01 else "unusual" if p < 0.05 else "like the simulations"
+            if 0.01 <= p <= self.resolution:
+                word = "STRANGER than all the simulations, too few to say more"
             lines.append(f"observation {i}: {word}, p = {p:.2g} ({details})")
         return "\n".join(lines)
 
@@ -89,7 +91,7 @@ class Belongs:
         first = first_of_groups(held_out.groups)
         if len(first) < _FEWEST:
             raise InputError(f"held_out: expected at least {_FEWEST} different parameters, got {len(first)}")
-        self.model = model
+        self.model, self._similarity = model, model.similarity
         image, activations, summaries = self._look(take(held_out.y, first))
         self._image = image
         self._spaces = {"activations": _Space(activations), "summaries": _Space(summaries)}
@@ -97,6 +99,8 @@ class Belongs:
     @torch.no_grad()
     def __call__(self, y: Any) -> Belonging:
         """Rank observations (m, *y_shape), or one of shape y_shape."""
+        if self.model.similarity is not self._similarity:
+            raise InputError("model: expected it as it was, got it calibrated since: make Belongs anew")
         observed = as_float_tensor("y", y)
         if observed.ndim == len(self.model.y_shape):
             observed = observed.unsqueeze(0)
@@ -116,12 +120,13 @@ class Belongs:
         for start in range(0, len(y), model.encoder_rows):
             part = as_float_tensor("y", y[start : start + model.encoder_rows], device=model.device)
             check_finite(f"y[{start}:{start + len(part)}]", part)
-            with _traced(model.encoder) as trace:
+            with _traced(model.encoder, len(part)) as trace:
                 embedded = model.embed(part)
             best = model.similarity.score(embedded, bank.emulated).amax(1)
             bound = model.similarity.bound(embedded)
             image = -best if bound is None else bound - best
-            parts.append((image.double().cpu(), torch.cat(trace, dim=1).double().cpu(), _summaries(part).cpu()))
+            # Where no layer left a trace, the embedding itself.
+            parts.append((image.double().cpu(), torch.cat(trace or [embedded], dim=1).double().cpu(), _summaries(part).cpu()))
         image, traces, summaries = (torch.cat(column) for column in zip(*parts, strict=True))
         return image, traces, summaries
 
@@ -178,12 +183,15 @@ class _Space:
 
 
 @contextmanager
-def _traced(network: nn.Module) -> Iterator[list[Tensor]]:
-    """Collect the mean and spread of every channel of every layer's output, for the one batch that passes inside the block."""
+def _traced(network: nn.Module, rows: int) -> Iterator[list[Tensor]]:
+    """Collect the mean and spread of every channel of every layer's output, for the one batch that passes inside the block.
+
+    Layers that see the parts of a datum as a batch of their own, the members of a set for instance, are left out.
+    """
     trace: list[Tensor] = []
 
     def keep(_module: nn.Module, _inputs: Any, output: Any) -> None:
-        if isinstance(output, Tensor) and output.ndim > 1 and output.is_floating_point():
+        if isinstance(output, Tensor) and output.ndim > 1 and output.is_floating_point() and len(output) == rows:
             values = output.float()
             space = values.flatten(2) if output.ndim > 2 else None
             trace.append(values if space is None else torch.cat([space.mean(-1), space.std(-1, correction=0)], dim=1))

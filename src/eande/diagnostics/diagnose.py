@@ -68,7 +68,7 @@ class Diagnosis:
         z_mean: mean over data of (posterior mean − truth) / posterior standard deviation, per parameter.
         z_rms: its root mean square: above 1 for posteriors too narrow, below for too wide ones.
         log_normalizer: log C of every datum.
-        norm: ‖f(y)‖ of every datum.
+        norm: ‖f(y)‖ of every datum, calibrated if the model is.
         cv_normalizer: coefficient of variation of C.
         cv_noise: what of it the finite number of draws explains.
         pareto_k: of the weights of up to 100 data, above 0.7 where prior draws do not carry the posterior; None without ArviZ.
@@ -126,7 +126,7 @@ def diagnose(model: EmbedAndEmulate, held_out: Simulations, *, draws: int = 50_0
         model: fitted, perhaps calibrated.
         held_out: simulations of the same prior, used neither in training nor in calibration.
         draws: of the prior, at least; twenty for every datum if that is more.
-        alarm: how often each check may raise an alarm about a model that is right.
+        alarm: how often each check of ranks may raise an alarm about a model that is right; the log ratio must be two standard errors over 0.
         seed: of the tie-breaks and TARP's references.
 
     Example:
@@ -139,9 +139,10 @@ def diagnose(model: EmbedAndEmulate, held_out: Simulations, *, draws: int = 50_0
         raise InputError(f"alarm: expected a probability between 0 and 1, got {alarm}")
     phi, embedded = _embed(model, held_out)
     draws = max(draws, _DRAWS_PER_DATUM * len(phi))
+    bank = model.prior_bank(model.prior, draws)
+    shared = len(bank.phi) if len(bank.phi) < _DRAWS_PER_DATUM * len(phi) else None
     weighed, normalizer, k = _weigh_all(model, phi, embedded, draws, seed)
     spread, ratios = (weighed.mean - phi.cpu()) / weighed.deviation.clamp(min=1e-12), weighed.log_ratio.numpy()
-    bank = model.prior_bank(model.prior, draws)
     deviation = bank.phi.double().std(0).cpu()
     resampled = np.random.default_rng(seed).choice(ratios, size=(_BOOTSTRAPS, len(ratios)))
     found = Diagnosis(
@@ -150,10 +151,10 @@ def diagnose(model: EmbedAndEmulate, held_out: Simulations, *, draws: int = 50_0
         prior_deviation=deviation,
         draws=len(bank.phi),
         weighed=weighed,
-        sbc=tuple(uniformity(ranks) for ranks in weighed.ranks.T),
-        coverage=uniformity(weighed.level),
+        sbc=tuple(uniformity(ranks, shared) for ranks in weighed.ranks.T),
+        coverage=uniformity(weighed.level, shared),
         covered={level: (weighed.level < level / 100).double().mean().item() for level in LEVELS},
-        tarp=uniformity(weighed.tarp),
+        tarp=uniformity(weighed.tarp, shared),
         log_ratio=float(ratios.mean()),
         log_ratio_error=float(resampled.mean(1).std()),
         ceiling=float(np.log(len(bank.phi) + 1)),
@@ -186,13 +187,15 @@ def _weigh_all(model: EmbedAndEmulate, phi: Tensor, embedded: Tensor, draws: int
     own = similarity.paired_score(embedded, model.emulate_all(phi))
     references = model.prior.sample(len(phi), seed=derive_seed(seed, "references")).to(phi)
     chance = torch.rand(len(phi), generator=generator(seed, "ties"), dtype=torch.float64).to(phi.device)
+    log_prior = (model.prior.log_prob(bank.phi), model.prior.log_prob(phi)) if model.prior.has_density else None
     parts: list[Weighed] = []
     normalizers: list[Normalizer] = []
     k: np.ndarray | None = np.zeros(0)
     for rows in torch.arange(len(phi)).split(max(1, _WEIGHTS_AT_ONCE // len(bank.phi))):
         scores = similarity.score(embedded[rows], bank.emulated)
         normalizers.append(normalizer_of_scores(scores, bank.inside))
-        parts.append(weigh(scores, own[rows], bank.phi, phi[rows], references[rows], chance[rows]))
+        densities = None if log_prior is None else (log_prior[0], log_prior[1][rows])
+        parts.append(weigh(scores, own[rows], bank.phi, phi[rows], references[rows], chance[rows], densities))
         if rows[0] < _PARETO_DATA:
             more = pareto_k(scores[: _PARETO_DATA - int(rows[0])])
             k = None if k is None or more is None else np.concatenate([k, more])
@@ -213,7 +216,7 @@ def _verdicts(found: Diagnosis, alarm: float) -> Iterator[Verdict]:
     levels = " / ".join(str(level) for level in found.covered)
     side = "too narrow: over-confident" if found.coverage.mean > 0.5 else "too wide: under-confident"
     yield _calibrated("coverage", found.coverage, alarm, side, f"regions of {levels} % cover {covered} %")
-    yield _calibrated("TARP", found.tarp, alarm, _shape_of_ranks(found.tarp))
+    yield _calibrated("TARP", found.tarp, alarm, "posteriors are displaced, too narrow or too wide")
     told = ", ".join(f"{name} {nats:.2f}" for name, nats in zip(found.names, found.divergence, strict=True))
     yield Verdict("each parameter", None, f"marginal posterior from prior, nats: {told}")
     shrinkage = ", ".join(f"{name} {100 * share:.0f} %" for name, share in zip(found.names, found.shrinkage, strict=True))

@@ -82,8 +82,8 @@ def c2st(reference: Any, samples: Any, *, seed: int = 1, folds: int = 5, jobs: i
     check_shape("samples", second, ("n", first.shape[1]))
     check_finite("reference", first)
     check_finite("samples", second)
-    if min(len(first), len(second)) < folds:
-        raise InputError(f"samples: expected at least {folds} of each, got {len(first)} and {len(second)}")
+    if len(first) != len(second) or len(first) < folds:
+        raise InputError(f"samples: expected as many as of the reference, at least {folds}, got {len(second)} and {len(first)}")
     if (first.std(0) == 0).any():
         raise InputError(f"reference: expected every column to vary, got a constant one at index {int((first.std(0) == 0).nonzero()[0])}")
     # By torch, not numpy: the last bit of a mean can move the score by a hundredth.

@@ -72,7 +72,8 @@ class Identifiability:
 
     def equivalent(self) -> list[tuple[int, int]]:
         """Return pairs of points far apart that no data tell apart, farthest first."""
-        apart = torch.cdist(self.phi.double() / self.scale, self.phi.double() / self.scale)
+        points = self.phi.double() / torch.where(self.scale > 0, self.scale, 1.0)
+        apart = torch.cdist(points, points)
         alike = (self.divergence < _ALIKE) & (self.divergence.T < _ALIKE) & (apart > _FAR)
         pairs = alike.triu(1).nonzero()
         return [(int(i), int(j)) for i, j in pairs[apart[pairs[:, 0], pairs[:, 1]].argsort(descending=True)]]

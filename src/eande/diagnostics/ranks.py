@@ -6,10 +6,10 @@ ones are φ_i with probability w_i = r(φ_i, y) / Σ_j r(φ_j, y). So for any st
     u = Σ_{j: T_j < T_0} w_j + U Σ_{j: T_j = T_0} w_j,      U uniform on (0, 1),
 
 is uniform on (0, 1) if r is the true ratio, for every N: few draws make a check blunt, not wrong. Scores need no normaliser. Data that share
-their draws share the draws' unevenness, too, so these must outnumber the data by far.
+their draws share the draws' unevenness, too, so these must outnumber the data by far, or the comparison must allow for it.
 
     T = φ_d                     simulation-based calibration, one rank per parameter
-    T = −log r                  coverage of highest-density regions: the region of level c covers φ_0 if u < c
+    T = −log p r                coverage of highest-density regions: the region of level c covers φ_0 if u < c
     T = ‖φ − reference‖         TARP, with a reference drawn from the prior for every datum
 
 What none of them can see: a posterior that ignores the data. The prior's own ranks are uniform, so the held-out log ratio stands beside them.
@@ -58,7 +58,9 @@ class Weighed:
     divergence: Tensor
 
 
-def weigh(scores: Tensor, own: Tensor, draws: Tensor, phi: Tensor, references: Tensor, chance: Tensor) -> Weighed:
+def weigh(
+    scores: Tensor, own: Tensor, draws: Tensor, phi: Tensor, references: Tensor, chance: Tensor, densities: tuple[Tensor, Tensor] | None = None
+) -> Weighed:
     """Weigh prior draws for some data.
 
     Args:
@@ -68,6 +70,8 @@ def weigh(scores: Tensor, own: Tensor, draws: Tensor, phi: Tensor, references: T
         phi: true parameters (m, D).
         references: for TARP (m, D).
         chance: uniform numbers (m,).
+        densities: the prior's log density of the draws (N,) and of the true parameters (m,); None where it is constant, or there is none, and
+            regions are then those of the highest ratio.
     """
     count = scores.shape[1]
     log_weights = torch.cat([own.unsqueeze(1), scores], dim=1).double().log_softmax(1)
@@ -80,16 +84,21 @@ def weigh(scores: Tensor, own: Tensor, draws: Tensor, phi: Tensor, references: T
         return weights.masked_fill(statistic >= truth, 0).sum(1) + chance * tied + share
 
     def distance(points: Tensor) -> Tensor:
-        return torch.cdist(references.unsqueeze(1) / scale, points / scale)[:, 0]
+        # By differences: a matrix product would lose the digits that tell draws from the truth.
+        first, second = ((x - centre) / scale for x in (references.unsqueeze(1), points))
+        return torch.cdist(first, second, compute_mode="donot_use_mm_for_euclid_dist")[:, 0]
 
-    scale = draws.std(0)
-    posterior = weights / weights.sum(1, keepdim=True)
+    centre, scale = draws.mean(0), draws.std(0)
+    scale = torch.where(scale > 0, scale, 1.0)
+    log_prior, own_prior = (0.0, 0.0) if densities is None else (densities[0].unsqueeze(0), densities[1])
+    # Of the draws alone: where none comes near the truth, their weights beside it are all zero.
+    posterior = scores.double().softmax(1)
     mean = posterior @ draws.double()
     deviation = (posterior @ draws.double().square() - mean.square()).clamp(min=0).sqrt()
     return Weighed(
         log_ratio=log_weights[:, 0] + np.log(count + 1),
         ranks=torch.stack([rank(draws[:, d].unsqueeze(0), phi[:, d]) for d in range(phi.shape[1])], dim=1),
-        level=rank(-scores, -own),
+        level=rank(-(scores + log_prior), -(own + own_prior)),
         tarp=rank(distance(draws.unsqueeze(0)), distance(phi.unsqueeze(1))[:, 0]),
         mean=mean,
         deviation=deviation,
@@ -132,11 +141,15 @@ class Uniformity:
     spread: float
 
 
-def uniformity(ranks: Tensor | np.ndarray) -> Uniformity:
+def uniformity(ranks: Tensor | np.ndarray, draws: int | None = None) -> Uniformity:
     """Test ranks (m,) against the uniform law, and give the band their distribution should stay in.
 
     At every place the number of ranks below it is binomial; the statistic is the smallest of their two-sided p-values, compared with that of
-    simulated uniform ranks.
+    simulated uniform ranks. Beyond the most extreme of these, p is at most the number of places times the smallest.
+
+    Args:
+        ranks: numbers from 0 to 1.
+        draws: how many prior draws all of them share, where these are not far more than the ranks: the test then allows for their unevenness.
 
     Example:
         >>> found = uniformity(np.linspace(0.005, 0.995, 100))
@@ -144,13 +157,13 @@ def uniformity(ranks: Tensor | np.ndarray) -> Uniformity:
         (True, True)
     """
     values = np.asarray(ranks, dtype=np.float64).clip(0, 1)
-    places, table, null = _null(len(values))
+    places, table, null = _null(len(values), draws)
     counts = np.searchsorted(np.sort(values), places, side="right")
     smallest = table[np.arange(len(places)), counts].min()
-    pointwise = np.quantile(null, 0.05)
+    extreme, pointwise = int((null <= smallest).sum()), np.quantile(null, 0.05)
     band = np.stack([stats.binom.ppf(edge, len(values), places) for edge in (pointwise / 2, 1 - pointwise / 2)], axis=1) / len(values)
     return Uniformity(
-        p_value=float((1 + (null <= smallest).sum()) / (1 + len(null))),
+        p_value=float(min((1 + extreme) / (1 + len(null)), 1.0 if extreme or draws else len(places) * smallest)),
         places=places,
         below=counts / len(values),
         band=band,
@@ -160,11 +173,15 @@ def uniformity(ranks: Tensor | np.ndarray) -> Uniformity:
 
 
 @lru_cache(maxsize=32)
-def _null(count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _null(count: int, draws: int | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the places, the two-sided p-value of every number of ranks below each, and the smallest of them for simulated uniform ranks."""
     places = np.arange(1, _PLACES + 1) / (_PLACES + 1)
     numbers = np.arange(count + 1)
     law = stats.binom(count, places[:, None])
     table = np.minimum(1, 2 * np.minimum(law.cdf(numbers), law.sf(numbers - 1)))
-    sets = np.random.default_rng(0).multinomial(count, np.full(_PLACES + 1, 1 / (_PLACES + 1)), size=_SETS)[:, :-1].cumsum(1)
+    rng, shares = np.random.default_rng(0), np.full((_SETS, _PLACES + 1), 1 / (_PLACES + 1))
+    if draws is not None:
+        # What lies between the order statistics of so many draws, of which every one has its equal chance.
+        shares = rng.dirichlet(draws * shares[0], size=_SETS)
+    sets = rng.multinomial(count, shares)[:, :-1].cumsum(1)
     return places, table, table[np.arange(_PLACES), sets].min(1)

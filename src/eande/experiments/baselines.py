@@ -103,11 +103,6 @@ class Baseline(nn.Module):
         """Where the networks are."""
         return next(self.encoder.parameters()).device
 
-    @property
-    def parameters_count(self) -> int:
-        """Number of trained numbers, encoder and head."""
-        return sum(parameter.numel() for parameter in self.parameters())
-
     @torch.no_grad()
     def posteriors(self, y: Any, draws: int = 100_000) -> "list[BaselinePosterior]":
         """Return one normalised posterior per datum (m, …); the encoder runs once for each.

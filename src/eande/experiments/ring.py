@@ -17,6 +17,7 @@ from torch import Tensor
 from eande.core.checks import EandeWarning
 from eande.core.rejection import BudgetExceeded, bank_rejection
 from eande.core.seeds import derive_seed, generator
+from eande.diagnostics.diagnose import LEVELS
 from eande.diagnostics.distances import squared_mmd
 from eande.diagnostics.importance import resample
 from eande.simulators.lorenz96 import Lorenz96
@@ -24,7 +25,6 @@ from eande.simulators.lorenz96 import Lorenz96
 HALF_WIDTH = 15.0
 ANGLE_BINS = 24
 BANDWIDTHS = (0.01, 0.05)
-LEVELS = (50, 80, 95)
 # Posteriors weighed at once: a score per prior draw of each, in float64.
 _TOGETHER = 16
 REGIONS = {"F < 5": (0.0, 5.0), "5 < F < 15": (5.0, 15.0), "F > 15": (15.0, math.inf)}
