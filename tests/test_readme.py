@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 
 ROOT = Path(__file__).parents[1]
@@ -41,6 +42,17 @@ def test_the_table_quotes_the_results():
     assert f"| {min(cell['smallest_r2'] for cell in cells):.4f} |" in README
     assert f"| {max(cell['largest_cv_normalizer'] for cell in cells):.3f} |" in README
     assert f"| {max(cell['largest_redundant_sensitivity'] or 0 for cell in cells):.2%} |" in README
+
+
+@pytest.mark.parametrize(("size", "file"), [("paper", "lorenz96-main.json"), ("small", "small/lorenz96-main.json")])
+def test_the_lorenz96_table_quotes_the_results(size, file):
+    runs, cells, seeds = json.loads((ROOT / "results" / file).read_text())["runs"], [], 0
+    for method in ("calibrated", "plain", "nre-c", "npe-c"):
+        mine = [run for run in runs if run["method"] == method]
+        seeds = max(seeds, len(mine))
+        distances = [value for run in mine for value in run["per_datum"]["mmd2_0.05_2000"]]
+        cells.append(f"{np.mean([run['mean_log_ratio'] for run in mine]):.2f}, {np.median(distances):.5f}" if mine else "–")
+    assert f"| {size} | {seeds} | {' | '.join(cells)} |" in README
 
 
 def test_the_benchmark_table_quotes_the_results():

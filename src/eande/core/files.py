@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor
 
 from eande.core.checks import InputError
@@ -30,9 +30,11 @@ def write_tensors(path: str | Path, kind: str, document: Mapping[str, Any], tens
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:
-        save_file(stored, temporary, metadata=header)
-        with temporary.open("rb") as written:
-            os.fsync(written.fileno())
+        with temporary.open("wb") as file:
+            # Not by save_file: it has temporary files of its own, which a kill leaves behind under names nobody knows.
+            file.write(save(stored, metadata=header))
+            file.flush()
+            os.fsync(file.fileno())
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
