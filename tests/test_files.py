@@ -195,7 +195,7 @@ def test_saving_replaces_in_one_step_and_leaves_no_debris(model, tmp_path, monke
     def full(*_args, **_kwargs):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("eande.core.files.save_file", full)
+    monkeypatch.setattr("eande.core.files.os.fsync", full)
     with pytest.raises(OSError, match="No space left"):
         model.save(path)
     assert path.read_bytes() == before
