@@ -14,6 +14,7 @@ PARTS = [
     ("diagnostics.py", []),
     ("samplers.py", []),
     ("similarities.py", []),
+    ("losses.py", []),
     ("lorenz96_diagnostics.py", []),
 ]
 
@@ -34,6 +35,14 @@ def test_the_reasons_for_the_default_similarity_are_quoted():
     for task in ("two_moons", "gaussian_mixture", "slcp", "gaussian_linear", "oscillation"):
         assert f"{task} {content[task]['gaussians']['log_ratio']:.2f} / {content[task]['cosine']['log_ratio']:.2f}" in page
         assert content[task]["gaussians"]["log_ratio"] > content[task]["cosine"]["log_ratio"] - content[task]["cosine"]["error"]
+
+
+def test_what_the_symmetric_loss_is_for_is_quoted():
+    content, page = json.loads((ROOT / "results" / "losses.json").read_text()), (ROOT / "docs" / "method.md").read_text()
+    for similarity in ("cosine, τ = 0.1", "cosine, τ = 0.03", "dot"):
+        both, alone = (content[f"{similarity}, {loss}"]["cv_normalizer"] for loss in ("symmetric", "phi_y"))
+        assert f"{both:.2f} / {alone:.2f}" in page
+        assert both < alone
 
 
 def test_the_guide_quotes_the_results():
