@@ -165,6 +165,21 @@ def test_priors_come_back(distribution):
     assert again.names == ("u", "v")
 
 
+def test_double_priors_come_back_as_double():
+    prior = DistributionPrior(Independent(Normal(torch.zeros(2).double(), torch.ones(2).double()), 1))
+    again = prior_from_description(json.loads(json.dumps(prior.describe())), None)
+    assert torch.equal(again.sample(20, seed=0), prior.sample(20, seed=0))
+
+
+def test_another_prior_than_the_stored_one_is_refused(tmp_path):
+    model = trivial_model(BoxPrior([-1, -1], [1, 1]))
+    model.save(tmp_path / "m.eande")
+    given = {"encoder": Function(lambda y: y), "emulator": model.emulator}
+    with pytest.raises(InputError, match="expected the prior it was trained under, or none, got another"):
+        eande.load(tmp_path / "m.eande", prior=BoxPrior([-9, -9], [9, 9]), **given)
+    assert eande.load(tmp_path / "m.eande", prior=BoxPrior([-1, -1], [1, 1]), **given).prior.dimension == 2
+
+
 def trivial_model(prior):
     return EmbedAndEmulate(Function(lambda y: y), nn.Linear(prior.dimension, 2), Cosine(0.5), prior, y_shape=(2,), embedding_dimension=2)
 

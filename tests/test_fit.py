@@ -16,6 +16,7 @@ from torch import nn
 
 from conftest import exact_model, quick_fit
 from eande.core.checks import EandeWarning, InputError
+from eande.core.loading import load
 from eande.core.losses import inter_domain_info_nce, symmetric_info_nce, view_info_nce
 from eande.core.networks import ResidualMLP
 from eande.core.prior import BoxPrior
@@ -445,6 +446,8 @@ def test_warm_start_goes_on_from_a_model(linear_simulations):
     assert not equal(weights(second), weights(first))
     with pytest.raises(InputError, match="warm_start: expected data of shape"):
         fit(Simulations.from_arrays(linear_simulations.phi, linear_simulations.y[:, :1]), BOX, warm_start=first, settings=settings, progress=False)
+    with pytest.raises(InputError, match="warm_start: expected a model"):
+        fit(linear_simulations, BOX, warm_start="model.eande", settings=settings, progress=False)
     with pytest.raises(InputError, match="warm_start: expected no encoder="):
         fit(linear_simulations, BOX, warm_start=first, encoder=nn.Linear(2, 8), settings=settings, progress=False)
 
@@ -538,6 +541,55 @@ def test_a_fit_with_nothing_said_makes_two_thousand_steps():
         fit(simulations, BOX, validation=0.25, progress=False, callback=stop)
     assert seen[0]["step"] == seen[0]["epoch"] == 200
     assert seen[0]["learning_rate"] == pytest.approx(1e-3, rel=0.01), "after a tenth of 2,000 steps it has warmed up and hardly decayed"
+
+
+@pytest.mark.filterwarnings("ignore::eande.core.checks.EandeWarning")
+def test_what_was_frozen_stays_so_in_a_warm_start(linear_simulations, tmp_path):
+    encoder = nn.Sequential(nn.Linear(2, 8), nn.SiLU(), nn.Linear(8, 8))
+    encoder[0].requires_grad_(False)
+    first = quick_fit(linear_simulations[:200], BOX, encoder=encoder, embedding_dimension=8, epochs=2)
+    first.save(tmp_path / "m.eande")
+    settings = FitSettings(epochs=2, embedding_dimension=8, similarity="cosine", learning_rate=0.1, normalizer_draws=200, device="cpu")
+    for start in (first, load(tmp_path / "m.eande", encoder=encoder)):
+        second = fit(linear_simulations[:200], BOX, warm_start=start, settings=settings, progress=False)
+        assert torch.equal(second.encoder[0].weight, encoder[0].weight)
+        assert not torch.equal(second.encoder[2].weight, first.encoder[2].weight)
+
+
+@pytest.mark.filterwarnings("ignore::eande.core.checks.EandeWarning")
+def test_a_run_stopped_between_validations_goes_on_from_its_last_epoch(linear_simulations, tmp_path):
+    steps, seen = 0, []
+
+    class Stopping(nn.Linear):
+        def forward(self, x):
+            nonlocal steps
+            steps += self.training
+            if self.training and steps == 8:
+                raise ArithmeticError("stopped")
+            return super().forward(x)
+
+    settings = FitSettings(
+        epochs=6, batch_size=100, validate_every=6, checkpoint_seconds=0, embedding_dimension=4, normalizer_draws=200, device="cpu"
+    )
+    torch.manual_seed(0)
+    encoder = Stopping(2, 4)
+
+    def run(checkpoint):
+        return fit(
+            linear_simulations[:200], BOX, encoder=encoder, validation=linear_simulations[200:240], settings=settings, checkpoint=checkpoint,
+            callback=seen.append, progress=False,
+        )  # fmt: skip
+
+    with pytest.raises(ArithmeticError, match="stopped"):
+        run(tmp_path / "run")
+    assert (tmp_path / "run" / "main.safetensors").exists()
+    before = steps
+    resumed = run(tmp_path / "run")
+    assert steps - before == 12 - 6, "three epochs of two steps were done"
+    steps = 100
+    whole = run(None)
+    assert equal(weights(whole), weights(resumed))
+    assert whole.history == resumed.history
 
 
 def test_the_schedule_warms_up_and_decays():

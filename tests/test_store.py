@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import functools
 import json
 import os
 import random
@@ -410,6 +411,48 @@ def test_nothing_is_deleted_that_is_not_ours(tmp_path):
     with pytest.raises(eande.InputError, match="expected a store or an empty folder"):
         simulate(20, tmp_path / "mine")
     assert len(list((tmp_path / "mine").rglob("run1.npy"))) == 2
+
+
+def test_a_store_that_lost_the_description_of_its_data_keeps_the_data(tmp_path):
+    simulate(40, tmp_path / "s")
+    (tmp_path / "s" / "y" / "zarr.json").rename(tmp_path / "kept")
+    pieces = sorted((tmp_path / "s" / "y").rglob("*"))
+    with pytest.raises(eande.InputError, match=r"expected y/zarr.json beside the blocks that are complete, got none"):
+        simulate(80, tmp_path / "s")
+    assert sorted((tmp_path / "s" / "y").rglob("*")) == pieces
+    (tmp_path / "kept").rename(tmp_path / "s" / "y" / "zarr.json")
+    assert len(simulate(80, tmp_path / "s")) == 80
+
+
+class Counting:
+    def __init__(self):
+        self.calls = 0
+
+    def __call__(self, phi, rng):
+        self.calls += 1
+        return phi + self.offset
+
+    @functools.cached_property
+    def offset(self):
+        return 1.0
+
+
+class Inheriting(Counting):
+    pass
+
+
+def test_what_an_inherited_method_or_a_cache_changes_is_no_setting(tmp_path):
+    simulator = Inheriting()
+    eande.simulate(simulator, BOX, 20, store=tmp_path / "s", progress=False)
+    assert len(eande.simulate(simulator, BOX, 40, store=tmp_path / "s", progress=False)) == 40
+
+
+def test_a_setting_may_be_nan(tmp_path):
+    def filled(phi, rng, fill=float("nan")):
+        return phi
+
+    for n in (20, 40):
+        assert len(eande.simulate(filled, BOX, n, store=tmp_path / "s", progress=False)) == n
 
 
 def test_a_store_that_lost_its_description_is_left_alone(tmp_path, expected):

@@ -307,6 +307,33 @@ def test_numbers_of_numpy_are_numbers(simulations):
     assert peaked(BoxPrior([0], [1])).posterior([0.5]).sample(np.int64(5))[0].shape == (5, 1)
 
 
+@pytest.mark.filterwarnings("ignore::eande.core.checks.EandeWarning")
+def test_a_fit_with_numbers_of_numpy_is_checkpointed_and_saved(tmp_path):
+    phi = torch.rand(100, 2)
+    settings = eande.FitSettings(
+        epochs=np.int64(1), batch_size=np.int64(20), embedding_dimension=np.int64(4), width=np.int64(8), blocks=np.int64(1),
+        learning_rate=np.float32(1e-3), device="cpu",
+    )  # fmt: skip
+    made = eande.Simulations.from_arrays(phi, phi)
+    model = eande.fit(made, BoxPrior([0, 0], [1, 1]), settings=settings, validation=np.float32(0.2), checkpoint=tmp_path, progress=False)
+    model.save(tmp_path / "m.eande")
+    assert eande.load(tmp_path / "m.eande").embedding_dimension == 4
+
+
+@pytest.mark.filterwarnings("ignore::eande.core.checks.EandeWarning")
+def test_an_observation_too_large_to_embed_is_refused():
+    phi = torch.rand(100, 2)
+    settings = eande.FitSettings(epochs=1, width=8, blocks=1, device="cpu")
+    model = eande.fit(eande.Simulations.from_arrays(phi, phi), BoxPrior([0, 0], [1, 1]), settings=settings, progress=False)
+    with pytest.raises(InputError, match="embedding of y, whose numbers may be too large"):
+        model.posterior([1e38, 1e38])
+
+
+def test_densities_of_whole_and_of_double_numbers_are_right():
+    assert BoxPrior([0, 0], [3, 3]).log_prob(torch.tensor([[1, 1]])).item() == pytest.approx(-2 * np.log(3))
+    assert BoxPrior([0.1], [0.9]).contains(torch.tensor([[0.1], [0.9]], dtype=torch.float64)).all()
+
+
 # --- posteriors and files
 
 

@@ -37,6 +37,7 @@ def synthetic(
     output: Annotated[Path, typer.Option(help="Folder for synthetic.json and the figures.")] = Path("results"),
 ) -> None:
     """Fit the four synthetic tasks and compare every posterior with the exact one (the paper's Table 1 and Figure 3)."""
+    from eande.core.checks import InputError
     from eande.experiments import synthetic as study
 
     console = Console()
@@ -50,8 +51,14 @@ def synthetic(
             f"held-out {run['held_out_log_ratio']:.3f} of {run['information']:.3f} nats, {run['seconds']:.0f} s"
         )
 
-    with bar:
-        results = study.run_study(size.value, range(first_seed, first_seed + seeds), output, processes=processes, report=report)
+    try:
+        # Before hours of work, not after.
+        from eande import plots as _plots  # noqa: F401
+
+        with bar:
+            results = study.run_study(size.value, range(first_seed, first_seed + seeds), output, processes=processes, report=report)
+    except (InputError, ImportError) as error:
+        raise typer.BadParameter(str(error)) from None
     console.print(_synthetic_table(study.summarize(results)))
     for path in _synthetic_figures(results, study.PAPER_L1, output):
         console.print(f"wrote {path}")
@@ -182,6 +189,7 @@ def lorenz96(
     from eande.core.checks import InputError
     from eande.experiments import lorenz96 as study
     from eande.experiments import lorenz96_timing, lorenz96_variants
+    from eande.simulation.blocks import SimulationError
 
     console = Console()
     if only is Part.page:
@@ -217,7 +225,7 @@ def lorenz96(
                 console.print(f"wrote {_ring_figure(last, output / f'lorenz96-{only.value}-posterior.png')}")
         else:
             lorenz96_variants.run_variants(only.value, size.value, chosen_seeds, output, report=report, **common)
-    except InputError as error:
+    except (InputError, ImportError, SimulationError) as error:
         raise typer.BadParameter(str(error)) from None
     console.print(f"wrote {output / f'lorenz96-{only.value}.json'}")
 

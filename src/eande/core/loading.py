@@ -51,7 +51,10 @@ def load(path: str | Path, *, encoder: nn.Module | None = None, emulator: nn.Mod
 def _load_one(path: str | Path, document: dict[str, Any], tensors: dict[str, Tensor], *, encoder: Any, emulator: Any, prior: Any) -> EmbedAndEmulate:
     draws = tensors.pop("prior.draws", None)
     expected = {name: tensors.pop(name) for name in ("probe.encoder", "probe.emulator") if name in tensors}
-    used_prior = as_prior(prior) if prior is not None else prior_from_description(document["prior"], draws)
+    stored = prior_from_description(document["prior"], draws)
+    used_prior = stored if prior is None else as_prior(prior)
+    if stored is not None and used_prior is not None and not _same_law(stored, used_prior):
+        raise InputError(f"{path}: expected the prior it was trained under, or none, got another; posterior(y, prior=...) takes another prior")
     if used_prior is None:
         raise InputError(f"{path}: expected prior=, the prior it was trained under, got None: that prior cannot be stored in a file")
     dimension = document["embedding_dimension"]
@@ -71,8 +74,18 @@ def _load_one(path: str | Path, document: dict[str, Any], tensors: dict[str, Ten
     for name, output in probe(model).items():
         if name in expected and not torch.allclose(output, expected[name], rtol=1e-2, atol=1e-3):
             raise InputError(f"{path}: expected the {name.removeprefix('probe.')} it was trained with, got one that computes something else")
-    model.history = document["history"]
+    model.history, model.frozen = document["history"], tuple(document.get("frozen", ()))
     return model.requires_grad_(False).eval()
+
+
+def _same_law(first: Prior, second: Prior) -> bool:
+    """Return whether two priors give the same densities to draws of both, or the same draws where they have none."""
+    if first.dimension != second.dimension or first.has_density != second.has_density:
+        return False
+    draws = [prior.sample(8, seed=0) for prior in (first, second)]
+    if not first.has_density:
+        return torch.equal(*draws)
+    return torch.allclose(first.log_prob(torch.cat(draws)), second.log_prob(torch.cat(draws)), rtol=1e-3, atol=1e-3)
 
 
 def load_weights(model: nn.Module, weights: dict[str, Tensor], path: str | Path) -> None:
@@ -127,6 +140,7 @@ def _make_distribution(description: dict[str, Any]) -> Distribution:
         return Independent(_make_distribution(description["base"]), description["dimensions"])
     if name not in STORED_DISTRIBUTIONS:
         raise InputError(f"prior: expected one of torch's own distributions in the file, got {name!r}")
-    arguments = {key: torch.tensor(value) for key, value in description["arguments"].items()}
+    double = description.get("double", ())
+    arguments = {key: torch.tensor(x, dtype=torch.float64 if key in double else torch.float32) for key, x in description["arguments"].items()}
     made: Distribution = getattr(torch.distributions, name)(**arguments)
     return made

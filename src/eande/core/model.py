@@ -68,6 +68,7 @@ class EmbedAndEmulate(nn.Module):
     Attributes:
         history: one record per validated epoch of training.
         members: the models of an ensemble; empty for a single model.
+        frozen: names of the parameters that were not trained, and will not be in a warm start.
         emulator_rows: parameters per pass of the emulator during inference; memory stays that of so many rows.
         encoder_rows: data per pass of the encoder during inference.
     """
@@ -94,6 +95,7 @@ class EmbedAndEmulate(nn.Module):
         self.emulator_rows = 16_384
         self.encoder_rows = max(1, min(_NUMBERS_AT_ONCE // math.prod(self.y_shape), 16_384))
         self.members: tuple[EmbedAndEmulate, ...] = ()
+        self.frozen: tuple[str, ...] = ()
         self._banks: list[_KeptBank] = []
         self._recorders: dict[str, Recorder] = {}
         self.eval()
@@ -202,7 +204,9 @@ class EmbedAndEmulate(nn.Module):
         check_shape("y", observed, ("m", *self.y_shape))
         check_count("number of observations", len(observed), 1)
         check_finite("y", observed)
-        return self.embed_all(observed)
+        embedded = self.embed_all(observed)
+        check_finite("embedding of y, whose numbers may be too large for float32", embedded)
+        return embedded
 
     def _posteriors(self, embedded: Tensor, prior: Any, draws: int) -> list[Posterior]:
         check_count("draws", draws, 2)

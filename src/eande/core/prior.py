@@ -105,7 +105,7 @@ class BoxPrior(Prior):
         """Return minus the log volume inside the box, minus infinity outside."""
         inside = self.contains(phi)
         log_volume = (self.high.double() - self.low.double()).log().sum().item()
-        return torch.where(inside, -log_volume, -torch.inf).to(phi.dtype)
+        return torch.where(inside, -log_volume, -torch.inf).to(torch.result_type(phi, 1.0))
 
     def contains(self, phi: Tensor) -> Tensor:
         """Return whether each φ lies in the box, edges included."""
@@ -113,6 +113,8 @@ class BoxPrior(Prior):
         if phi.device not in self._edges:
             self._edges[phi.device] = (self.low.to(phi.device), self.high.to(phi.device))
         low, high = self._edges[phi.device]
+        # As precise as the edges: what was rounded to one lies on it.
+        phi = phi.to(low.dtype)
         return ((phi >= low) & (phi <= high)).all(-1)
 
     def location_and_scale(self) -> tuple[Tensor, Tensor]:
@@ -174,7 +176,7 @@ class DistributionPrior(Prior):
 
     def _raw_log_prob(self, phi: Tensor) -> Tensor:
         value: Tensor = self.distribution.log_prob(phi.to(self._home))
-        return value.to(phi.device, phi.dtype)
+        return value.to(phi.device, torch.result_type(phi, 1.0))
 
     def describe(self) -> dict[str, Any]:
         """Return class and parameters of a plain torch Distribution; others are asked for again at loading."""
@@ -285,7 +287,10 @@ def _describe_distribution(distribution: Distribution) -> dict[str, Any] | None:
     if name not in STORED_DISTRIBUTIONS or type(distribution) is not getattr(torch.distributions, name):
         return None
     given = ["loc", "scale_tril"] if name == "MultivariateNormal" else list(distribution.arg_constraints)
-    return {"name": name, "arguments": {key: getattr(distribution, key).tolist() for key in given}}
+    arguments = {key: getattr(distribution, key) for key in given}
+    described: dict[str, Any] = {"name": name, "arguments": {key: value.tolist() for key, value in arguments.items()}}
+    double = [key for key, value in arguments.items() if value.dtype == torch.float64]
+    return described | {"double": double} if double else described
 
 
 def _no_density() -> InputError:

@@ -42,6 +42,7 @@ def _contents(model: EmbedAndEmulate) -> tuple[dict[str, Any], dict[str, Tensor]
         "similarity": describe_similarity(model.similarity),
         "prior": model.prior.describe(),
         "history": model.history,
+        "frozen": model.frozen,
     }
     tensors = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
     if isinstance(model.prior, EmpiricalPrior):

@@ -21,7 +21,7 @@ from eande.core.model import EmbedAndEmulate
 from eande.core.networks import ResidualMLP
 from eande.core.scores import coefficient_of_variation
 from eande.diagnostics.distances import best_rotation, l1_distance, linear_r2
-from eande.experiments.records import provenance, write_json
+from eande.experiments.records import check_head, provenance, write_json
 from eande.simulation.simulate import simulate
 from eande.simulators.von_mises_fisher import VonMisesFisher
 from eande.training.fit import fit
@@ -163,6 +163,7 @@ def run_cell(cell: Cell) -> dict[str, Any]:
 
 def run_study(size: str, seeds: Iterable[int], output: Path, *, processes: int, report: Callable[[dict[str, Any]], None]) -> list[dict[str, Any]]:
     """Run all four tasks for all seeds and write ``synthetic.json`` after each run, so that nothing is lost."""
+    check_head(output / "synthetic.json", {"study": "synthetic", "size": size})
     cells = [Cell(kappa, redundant, seed, SIZES[size]) for seed in seeds for kappa, redundant in PAPER_L1]
     results: list[dict[str, Any]] = []
     began, about = time.perf_counter(), provenance()

@@ -6,6 +6,7 @@ import dis
 import functools
 import hashlib
 import inspect
+import json
 import platform
 from collections.abc import Mapping
 from dataclasses import asdict, is_dataclass
@@ -60,8 +61,10 @@ def describe_simulator(simulator: Any, depth: int = 3) -> dict[str, Any]:
     if settings is None and is_dataclass(simulator) and not isinstance(simulator, type):
         settings = asdict(simulator)
     if settings is None and not isinstance(simulator, type):
-        methods = (method for name, method in vars(type(simulator)).items() if inspect.isfunction(method) and name != "__init__")
+        members = [member for kind in type(simulator).__mro__ for member in vars(kind).items()]
+        methods = [method for name, method in members if inspect.isfunction(method) and name != "__init__"]
         changed = {name for method in methods for name in _stored(method.__code__, "STORE_ATTR")}
+        changed |= {name for name, member in members if isinstance(member, functools.cached_property)}
         settings = _settings({name: value for name, value in getattr(simulator, "__dict__", {}).items() if not name.startswith("_")}, changed)
     return {**described, "settings": _plain(settings, depth)} if settings else described
 
@@ -92,7 +95,8 @@ def _stored(code: CodeType, instruction: str) -> set[str]:
 def _settings(values: Mapping[str, Any], changed: set[str]) -> dict[str, Any]:
     """Choose what is a setting rather than a state, a log or a tool."""
     tools = (list, set, ModuleType, FunctionType, BuiltinFunctionType, type)
-    return {name: value for name, value in values.items() if name not in changed and not isinstance(value, tools)}
+    # Compiled functions have a py_func, and are functions.
+    return {name: value for name, value in values.items() if name not in changed and not isinstance(value, tools) and not hasattr(value, "py_func")}
 
 
 def _contents(code: CodeType) -> list[Any]:
@@ -113,7 +117,8 @@ def check_same(path: Path, given: Mapping[str, Any], stored: Mapping[str, Any]) 
     """Refuse a store made by another call and name the first difference."""
     stored = {"design": "random"} | dict(stored)  # stores made before there was a choice
     for name in given:
-        if given[name] != stored.get(name):
+        # As texts: a NaN is not equal to itself.
+        if json.dumps(given[name], sort_keys=True) != json.dumps(stored.get(name), sort_keys=True):
             raise InputError(
                 f"{path}: expected a store with {name} {given[name]}, got one with {stored.get(name)}; use another folder, or make the same call"
             )

@@ -19,7 +19,7 @@ import errno
 import json
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -111,13 +111,16 @@ class Store:
         if n < have:
             raise InputError(f"n: expected at least {have}, what {self.path} is made for, got {n}; Simulations.open(…)[:{n}] takes fewer")
         if n > have:
+            self._check_described()
             self.about["extents"].append(n)
             # Arrays first: a plan must not name a block that has no place.
             for name in ("phi", "y"):
                 if (self.path / name / "zarr.json").exists():
                     array = zarr.open_array(self.path / name, mode="r+")
                     array.resize((len(self.sizes) * self.block_size, *array.shape[1:]))
+                    sync([self.path / name / "zarr.json", self.path / name])
             zarr.open_group(self.path, mode="r+").attrs["eande"] = self.about
+            sync([self.path / "zarr.json", self.path])
 
     @property
     def block_size(self) -> int:
@@ -195,12 +198,19 @@ class Store:
         if not self.layout.y_shape:
             with FileLock(self.path / "locks" / "store"):
                 if not self.layout.y_shape:
+                    self._check_described()
                     # Read anew: the store may have been extended since this process opened it.
                     blocks, size = len(Store(self.path).sizes), self.block_size
                     wanted = max(1, min(_PIECE_BYTES // (4 * int(np.prod(shape))), size))
                     together = max(divisor for divisor in range(1, wanted + 1) if size % divisor == 0)
                     _create(self.path, "y", blocks * size, shape, {"chunks": (together, *shape), "shards": (size, *shape)})
+                    sync([self.path / "y" / "zarr.json", self.path / "y", self.path])
         return self.layout.y_shape
+
+    def _check_described(self) -> None:
+        """Refuse to go on where data are complete but their description is lost: making it anew would delete them."""
+        if not self.layout.y_shape and any(record.pieces for record in read_records(self.path)[0].values()):
+            raise InputError(f"{self.path}: expected y/zarr.json beside the blocks that are complete, got none; put it back from a copy")
 
     def check(self) -> dict[int, str]:
         """Read everything and return what is damaged, a text per block; empty if nothing is."""
@@ -215,15 +225,19 @@ class Store:
 
     def discard(self, blocks: Iterable[int]) -> None:
         """Take back the records of blocks, but for those another process is writing: to the next call of ``simulate`` they are missing."""
+        discarded = False
         for block in blocks:
             with self.writing(block) as held:
                 if held:
                     with _writable(self.path):
                         self.layout.record_file(block).unlink(missing_ok=True)
-        if not any(record.pieces for record in read_records(self.path)[0].values()):
-            # No data are left: their shape is open again.
-            with _writable(self.path), FileLock(self.path / "locks" / "store"):
-                shutil.rmtree(self.path / "y", ignore_errors=True)
+                    discarded = True
+        if discarded and not any(record.pieces for record in read_records(self.path)[0].values()):
+            # No data are left: their shape is open again, unless another process is writing some.
+            with ExitStack() as held_blocks:
+                if all(held_blocks.enter_context(self.writing(block)) for block in range(len(self.sizes))):
+                    with _writable(self.path), FileLock(self.path / "locks" / "store"):
+                        shutil.rmtree(self.path / "y", ignore_errors=True)
 
 
 def _as_path(path: Any) -> Path:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -75,14 +76,15 @@ def fit(
         progress: whether to show a progress bar.
     """
     settings = FitSettings() if settings is None else settings
-    check_types(simulations, settings, validation, encoder=encoder, emulator=emulator, views=views, checkpoint=checkpoint)
+    check_types(simulations, settings, validation, encoder=encoder, emulator=emulator, views=views, checkpoint=checkpoint, warm_start=warm_start)
     check_count("members", members, 1)
     if members > 1 and warm_start is not None:
         raise InputError(f"members: expected 1 with warm_start=, got {members}: every member would start alike")
     check_members(members, encoder, emulator)
     prior = training_prior(prior, simulations)
     train, held_out = (part.in_memory(_SMALL) for part in split(simulations, validation, settings.seed))
-    given = {"encoder": encoder, "emulator": emulator, "validation": validation, "warm_start": warm_start}
+    share = float(validation) if isinstance(validation, Real) else validation
+    given = {"encoder": encoder, "emulator": emulator, "validation": share, "warm_start": warm_start}
     fingerprint = {} if checkpoint is None else describe_call(simulations, prior, settings, views, given)
     device = settings.device if settings.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
     fabric = Fabric(accelerator=device, devices=1, precision=settings.precision)
@@ -151,19 +153,16 @@ class _Trainer:
         whole = self.settings.micro_batch is None and state.bank is None
         gradient = Recorder(partial(self._gradient, state), enabled=self.settings.compile and whole and self.fabric.device.type == "cuda")
         task = bar.add_task(label, total=until, completed=state.epoch) if bar is not None else None
-        losses: list[dict[str, Tensor]] = []
         state.model.train()
         while state.epoch < until and not self._out_of_patience(state):
             for batch in self.batches.epoch(state.epoch):
-                losses.append(self._step(state, module, optimizer, gradient, batch))
+                state.losses.append(self._step(state, module, optimizer, gradient, batch))
             state.epoch += 1
             if state.epoch % self.schedule.validate_every == 0 or state.epoch == until:
                 state.model.eval()
-                self._validate(state, losses)
+                self._validate(state)
                 state.model.train()
-                losses = []
-                # Only here: losses since the last validation are not stored.
-                store.save(state, name, final=state.epoch == until or self._out_of_patience(state))
+            store.save(state, name, final=state.epoch == until or self._out_of_patience(state))
             if bar is not None and task is not None:
                 bar.update(task, completed=state.epoch, description=f"{label}, held-out {state.best_score:.3f} nats")
         if bar is not None and task is not None:
@@ -215,10 +214,11 @@ class _Trainer:
             bank.push(f[:pairs], g[:pairs], groups)
         return {name: value.detach() for name, value in parts.items()}
 
-    def _validate(self, state: TrainingState, losses: list[dict[str, Tensor]]) -> None:
+    def _validate(self, state: TrainingState) -> None:
         """Score the candidate on held-out pairs, keep it if it is the best, and write the record."""
         record: Record = {"epoch": state.epoch, "step": state.step}
-        record |= {name: torch.stack([one[name] for one in losses]).double().mean().item() for name in losses[0]}
+        record |= {name: values.double().mean().item() for name, values in state.losses_since().items()}
+        state.losses = []
         if not math.isfinite(record["loss"]):
             raise RuntimeError(
                 f"training diverged: the loss became {record['loss']} in epoch {state.epoch}; lower learning_rate, "

@@ -1,7 +1,9 @@
 """The settings of a fit, checked when they are made."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import NamedTuple
+
+import numpy as np
 
 from eande.core.checks import InputError, check_at_least, check_choice, check_count, check_positive
 from eande.core.networks import NORMALIZATIONS
@@ -91,6 +93,11 @@ class FitSettings:
 
     def __post_init__(self) -> None:
         """Refuse settings that cannot work."""
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, np.generic):
+                # As Python's own: torch and JSON know no others.
+                object.__setattr__(self, field.name, value.item())
         for name in ("width", "restarts"):
             check_count(name, getattr(self, name), 1)
         for name in ("batch_size", "normalizer_draws", "embedding_dimension"):

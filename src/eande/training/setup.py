@@ -40,6 +40,8 @@ def check_types(simulations: Any, settings: Any, validation: Any, **given: Any) 
     for name in ("encoder", "emulator"):
         if given[name] is not None and not isinstance(given[name], nn.Module):
             raise InputError(f"{name}: expected an nn.Module (an instance, not a class), got {given[name]!r}")
+    if not (given["warm_start"] is None or isinstance(given["warm_start"], EmbedAndEmulate)):
+        raise InputError(f"warm_start: expected a model (from a file: eande.load(path)), got {given['warm_start']!r}")
     if given["views"] is not None and not callable(given["views"]):
         raise InputError(f"views: expected a function of (y, generator), got {given['views']!r}")
     if settings.view_weight > 0 and given["views"] is None:
@@ -119,7 +121,7 @@ def build_model(
         else:
             emulator = _fresh(emulator, start)
         similarity = make_similarity(settings.similarity, settings.temperature, n)
-    return EmbedAndEmulate(
+    model = EmbedAndEmulate(
         encoder,
         emulator,
         similarity,
@@ -129,6 +131,8 @@ def build_model(
         y_standardizer=_standardize_y(train, views, per_channel=describe_network(encoder) is not None),
         phi_standardizer=_standardize_phi(train, prior),
     )
+    model.frozen = tuple(name for name, x in model.named_parameters() if name.startswith(("encoder.", "emulator.")) and not x.requires_grad)
+    return model
 
 
 def _continued(
@@ -155,8 +159,9 @@ def _continued(
     else:
         with global_seed(settings.seed, "networks", 0):
             model.similarity = make_similarity(settings.similarity, settings.temperature, settings.embedding_dimension)
-    model.encoder.requires_grad_(True)
-    model.emulator.requires_grad_(True)
+    for name, parameter in model.named_parameters():
+        if name.startswith(("encoder.", "emulator.")):
+            parameter.requires_grad_(name not in model.frozen)
     return model
 
 
@@ -196,7 +201,7 @@ def _renewed(module: nn.Module, known: dict[nn.Module, nn.Module]) -> nn.Module:
 def _standardize_phi(train: Simulations, prior: Prior) -> Standardizer:
     known = prior.location_and_scale()
     if known is not None:
-        return Standardizer(*known)
+        return _resolved("phi", *known)
     phi = train.phi.double()
     return _resolved("phi", phi.mean(0), phi.std(0, correction=0))
 

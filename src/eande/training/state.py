@@ -36,6 +36,7 @@ class TrainingState:
         best_epoch: when it was reached.
         best_weights: the weights that reached it.
         history: one record per validated epoch.
+        losses: the parts of every step's loss since the last of them.
     """
 
     model: EmbedAndEmulate
@@ -48,6 +49,7 @@ class TrainingState:
     best_epoch: int = 0
     best_weights: dict[str, Tensor] = field(default_factory=dict)
     history: list[dict[str, float]] = field(default_factory=list)
+    losses: list[dict[str, Tensor]] = field(default_factory=list)
 
     @classmethod
     def begin(cls, model: EmbedAndEmulate, settings: FitSettings) -> TrainingState:
@@ -82,9 +84,13 @@ class TrainingState:
             self.best_score, self.best_epoch = score, self.epoch
             self.best_weights = {name: tensor.detach().clone() for name, tensor in self.candidate.state_dict().items()}
 
+    def losses_since(self) -> dict[str, Tensor]:
+        """Return the parts of the loss, a number per step since the last validation."""
+        return {name: torch.stack([one[name] for one in self.losses]) for name in (self.losses[0] if self.losses else ())}
+
     def save(self, path: Path, fingerprint: Mapping[str, Any]) -> None:
         """Write the run to a file."""
-        parts: dict[str, Mapping[str, Tensor]] = {"model": self.model.state_dict(), "best": self.best_weights}
+        parts: dict[str, Mapping[str, Tensor]] = {"model": self.model.state_dict(), "best": self.best_weights, "losses": self.losses_since()}
         if self.average is not None:
             parts["average"] = self.average.state_dict()
         if self.bank is not None:
@@ -117,6 +123,8 @@ class TrainingState:
             moments.setdefault(int(index), {})[rest] = tensor
         self.optimizer.load_state_dict({"state": moments, "param_groups": self.optimizer.state_dict()["param_groups"]})
         self.best_weights = {name: tensor.to(self.model.device) for name, tensor in parts.get("best", {}).items()}
+        names, steps = parts.get("losses", {}).keys(), zip(*(values.unbind() for values in parts.get("losses", {}).values()), strict=True)
+        self.losses = [dict(zip(names, (value.to(self.model.device) for value in step), strict=True)) for step in steps]
         self.epoch, self.step, self.history = document["epoch"], document["step"], document["history"]
         self.best_score, self.best_epoch = document["best_score"], document["best_epoch"]
 
