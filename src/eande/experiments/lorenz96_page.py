@@ -140,17 +140,14 @@ def _agreement(groups: dict[str, list[dict[str, Any]]], samples: int) -> list[st
             rows.append([f"{name} against {other}", *cells])
     if not rows:
         return []
+    yes, no = (", ".join(name for name, value in lower.items() if value == wanted) for wanted in (True, False))
     return [
         "### Is the ordering the paper's?\n",
         "The paper finds E&E well under NRE-C and NPE-C in MMD, with less spread. Seeds in which the first is better than the second, by how much on "
         "average (positive: better):\n",
         table(["", *(name for name, _, _ in _compared(samples))], rows),
-        f"So the ordering in MMD² is the paper's in every seed for {_names(lower, wanted=True)}, and not for {_names(lower, wanted=False)}.\n",
+        f"In MMD², the ordering is the paper's in every seed for: {yes or 'none'}; not for: {no or 'none'}.\n",
     ]
-
-
-def _names(found: dict[str, bool], *, wanted: bool) -> str:
-    return ", ".join(name for name, value in found.items() if value == wanted) or "none"
 
 
 def _compared(samples: int) -> list[tuple[str, Callable[[dict[str, Any]], float], int]]:
