@@ -216,6 +216,19 @@ def test_another_prior_that_disagrees_with_the_data_is_sampled_all_the_same(othe
     assert stats.kstest(samples[:, 0].numpy(), exact.cdf).pvalue > ALPHA
 
 
+def test_where_the_bank_misses_the_highest_scores_tempering_takes_over():
+    """A prior whose tail alone reaches the data."""
+    encoder = Function(lambda y: torch.cat([y, -0.5 * torch.ones_like(y)], dim=1) / 0.3**2 * math.sqrt(2))
+    emulator = Function(lambda phi: torch.cat([phi, phi.square()], dim=1))
+    model = EmbedAndEmulate(encoder, emulator, Dot(2), BoxPrior([-9], [9]), y_shape=(1,), embedding_dimension=2)
+    far = Independent(Normal(torch.tensor([-2.0]), torch.tensor([0.6])), 1)
+    samples, info = model.posterior([2.5], prior=far, draws=100_000).sample(5_000, seed=0)
+    assert info.evaluations < 3_000_000
+    precision = 1 / 0.6**2 + 1 / 0.3**2
+    mean = (-2 / 0.6**2 + 2.5 / 0.3**2) / precision
+    assert abs(samples.mean().item() - mean) < 0.2 * precision**-0.5
+
+
 def test_a_prior_outside_the_training_support_is_refused_and_a_little_is_reported():
     model = box_model()
     with pytest.raises(InputError, match=r"expected at most 1% of its mass outside .* got 5\d\.\d%"):

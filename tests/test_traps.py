@@ -322,11 +322,12 @@ def test_a_fit_with_numbers_of_numpy_is_checkpointed_and_saved(tmp_path):
 
 @pytest.mark.filterwarnings("ignore::eande.core.checks.EandeWarning")
 def test_an_observation_too_large_to_embed_is_refused():
-    phi = torch.rand(100, 2)
-    settings = eande.FitSettings(epochs=1, width=8, blocks=1, device="cpu")
+    phi = torch.rand(500, 2, generator=torch.Generator().manual_seed(0))
+    settings = eande.FitSettings(epochs=30, width=32, blocks=1, device="cpu")
     model = eande.fit(eande.Simulations.from_arrays(phi, phi), BoxPrior([0, 0], [1, 1]), settings=settings, progress=False)
-    with pytest.raises(InputError, match="embedding of y, whose numbers may be too large"):
-        model.posterior([1e38, 1e38])
+    for size in (1e10, 1e20, 1e38):
+        with pytest.raises(InputError, match="y: expected data on the scale of the simulations, got scores of"):
+            model.posterior([size, size])
 
 
 def test_densities_of_whole_and_of_double_numbers_are_right():

@@ -132,6 +132,7 @@ class ExactPosterior(NeuralPosterior):  # type: ignore[misc]
 
     @staticmethod
     def _draw(posterior: Posterior, sample_shape: Sequence[int], **options: Any) -> Tensor:
+        sample_shape = (sample_shape,) if isinstance(sample_shape, int) else tuple(sample_shape)
         count = torch.Size(sample_shape).numel()
         # sbi takes its randomness from torch's global state, and so do samples drawn under its names.
         seed = int(torch.randint(2**31, ()))

@@ -128,8 +128,8 @@ def calibrate(
     # 0 is how a fit says that it found nothing better than the prior: this, and not the model it rejected, is what to improve on.
     fallen = model.similarity.exponent.item() == 0
     # A copy: posteriors made before keep the similarity, the embedding and the normaliser that belong together.
-    similarity, found = model.similarity.copy(), None
-    model.similarity = similarity
+    earlier, found = model.similarity, None
+    similarity = model.similarity = earlier.copy()
     with _uncalibrated(similarity):
         embedded, emulated, bank = embed_rows(model, y), model.emulate_all(phi), model.prior_bank(model.prior, draws)
         features = similarity.features(embedded)
@@ -144,6 +144,9 @@ def calibrate(
     rule = chosen.rule
     similarity.set_exponent(0.0 if fallen and rule.kind == "none" else math.exp(rule.constant), rule.slope, rule.centre)
     similarity.set_aim(None if found is None or chosen is plain else found[0])
+    if all(torch.equal(similarity.exponent, x.exponent) and x.slope is None and x.turn is None for x in (earlier, similarity)):
+        # Nothing changed.
+        model.similarity = earlier
     before, (mean, error) = plain.before.mean().item(), gain(chosen.after - plain.before, ids)
     low, middle, high = chosen.exponents.quantile(torch.tensor([0.05, 0.5, 0.95], dtype=torch.float64)).tolist()
     return Calibration(rule.kind, chosen is not plain, middle, (low, high), before, before + mean, error)

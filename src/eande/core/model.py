@@ -34,6 +34,7 @@ from eande.core.similarity import Similarity
 
 # A changed prior may put this much of its mass where no simulation was ever made.
 _OUTSIDE_AT_MOST = 0.01
+_LARGEST_SCORE = 1e6
 _BANKS_KEPT = 4
 # Data pass through the encoder this many numbers at a time during inference: 16 MB.
 _NUMBERS_AT_ONCE = 2**22
@@ -204,9 +205,7 @@ class EmbedAndEmulate(nn.Module):
         check_shape("y", observed, ("m", *self.y_shape))
         check_count("number of observations", len(observed), 1)
         check_finite("y", observed)
-        embedded = self.embed_all(observed)
-        check_finite("embedding of y, whose numbers may be too large for float32", embedded)
-        return embedded
+        return self.embed_all(observed)
 
     def _posteriors(self, embedded: Tensor, prior: Any, draws: int) -> list[Posterior]:
         check_count("draws", draws, 2)
@@ -226,6 +225,9 @@ class EmbedAndEmulate(nn.Module):
             normalizer = estimate_normalizer(self.similarity, embedded, bank)
         # At once: every transfer waits for the device.
         values = torch.stack([normalizer.log_value, normalizer.error, normalizer.effective_draws]).tolist()
+        for number in values[0]:
+            if not abs(number) < _LARGEST_SCORE:
+                raise InputError(f"y: expected data on the scale of the simulations, got scores of {number:.2g} nats: float32 cannot resolve them")
         rows = zip(embedded, *values, strict=True)
         return [Posterior(self, s, used, bank, log_normalizer=c, normalizer_error=e, effective_draws=d) for s, c, e, d in rows]
 

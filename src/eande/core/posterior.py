@@ -8,6 +8,7 @@ their embeddings and C belongs to the sum.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from torch import Tensor
 
 from eande.core.checks import InputError, as_float_tensor, check_count, check_shape
 from eande.core.prior import Prior
-from eande.core.rejection import SampleInfo, acceptance_rejection
+from eande.core.rejection import BudgetExceeded, SampleInfo, acceptance_rejection
 from eande.core.scores import PriorBank
 from eande.core.search import CLIMBERS, climb
 from eande.core.summary import Summary, summarize
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 Sampler = Callable[..., tuple[Tensor, Any]]
 # Acceptance–rejection is the default up to so many candidates, where the bank's largest weights are more than a few lucky draws.
 _MOST_CANDIDATES, _CARRIED = 5_000_000, 3.0
+_LEAST_BUDGET, _TIMES_FORETOLD = 100_000, 4
 
 
 class Posterior:
@@ -58,6 +60,8 @@ class Posterior:
         """Return s(f, g(φ)), shape (n,): log r without its normaliser, minus infinity outside the training prior's support."""
         phi = as_float_tensor("phi", phi, device=self.model.device)
         check_shape("phi", phi, ("n", self.prior.dimension))
+        if not len(phi):
+            return phi.new_zeros(0)
         with torch.set_grad_enabled(torch.is_grad_enabled() and phi.requires_grad):
             return torch.cat([self._score_chunk(part) for part in phi.split(self.model.emulator_rows)])
 
@@ -88,18 +92,29 @@ class Posterior:
             n: how many.
             seed: same seed, same samples.
             sampler: ``sampler(posterior, n, seed=seed, **options) -> (phi, info)``. By default acceptance–rejection, which is exact, where the
-                bank says that it needs no more than a few million candidates; else :func:`eande.core.tempered.tempered`.
+                bank says that it needs no more than a few million candidates, and it does not need many more; else
+                :func:`eande.core.tempered.tempered`.
             options: for the sampler; see :func:`eande.core.rejection.acceptance_rejection`.
         """
         check_count("n", n, 1)
-        return (sampler or self._fitting_sampler(n, options))(self, n, seed=seed, **options)
-
-    def _fitting_sampler(self, n: int, options: dict[str, Any]) -> Sampler:
-        """Choose by the acceptance rate the bank foretells; where one draw carries it, it may be far lower yet."""
+        check_count("seed", seed, 0)
+        if not (sampler is None or callable(sampler)):
+            raise InputError(f"sampler: expected a function of (posterior, n, seed=...), got {sampler!r}")
+        if sampler is not None:
+            return sampler(self, n, seed=seed, **options)
         scores = self.bank_scores().double()
         rate = (scores - scores.max()).exp().mean().item()
-        alone = not self.prior.has_density or set(options) & {"bound", "proposal"}
-        return acceptance_rejection if alone or (n / rate <= _MOST_CANDIDATES and rate * len(self.bank.phi) > _CARRIED) else tempered
+        if not self.prior.has_density or set(options) & {"bound", "proposal"}:
+            return acceptance_rejection(self, n, seed=seed, **options)
+        if n / rate <= _MOST_CANDIDATES and rate * len(self.bank.phi) > _CARRIED:
+            # Where the bank misses the highest scores, as under a prior far from the data, many times the candidates it foretells do not do.
+            budget = {"max_evaluations": _LEAST_BUDGET + math.ceil(_TIMES_FORETOLD * n / rate)} | options
+            try:
+                return acceptance_rejection(self, n, seed=seed, **budget)
+            except BudgetExceeded:
+                if options:
+                    raise
+        return tempered(self, n, seed=seed, **options)
 
     def map(self) -> Tensor:
         """Return the parameters of the highest density (relative to the prior where that has none), shape (D,)."""

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution, Independent
 
-from eande.core.checks import InputError, as_float_tensor, check_finite, check_shape, show_shape
+from eande.core.checks import InputError, as_float_tensor, check_count, check_finite, check_shape, show_shape
 from eande.core.seeds import derive_seed, generator, global_seed
 
 
@@ -75,6 +75,7 @@ class BoxPrior(Prior):
     def __init__(self, low: Any, high: Any, *, names: Sequence[str] | None = None) -> None:
         self.low, self.high = as_float_tensor("low", low).cpu(), as_float_tensor("high", high).cpu()
         check_shape("low", self.low, ("D",))
+        check_count("length of low", len(self.low), 1)
         check_shape("high", self.high, tuple(self.low.shape))
         check_finite("low", self.low)
         check_finite("high", self.high)

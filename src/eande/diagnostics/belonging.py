@@ -105,6 +105,7 @@ class Belongs:
         if observed.ndim == len(self.model.y_shape):
             observed = observed.unsqueeze(0)
         check_shape("y", observed, ("m", *self.model.y_shape))
+        check_count("number of observations", len(observed), 1)
         image, activations, summaries = self._look(observed)
         seen = {"activations": activations, "summaries": summaries}
         each = {"image": _rank(image, self._image)} | {name: _rank(space.score(seen[name]), space.own) for name, space in self._spaces.items()}

@@ -76,7 +76,8 @@ def fit(
         progress: whether to show a progress bar.
     """
     settings = FitSettings() if settings is None else settings
-    check_types(simulations, settings, validation, encoder=encoder, emulator=emulator, views=views, checkpoint=checkpoint, warm_start=warm_start)
+    networks = {"encoder": encoder, "emulator": emulator, "warm_start": warm_start}
+    check_types(simulations, settings, validation, views=views, checkpoint=checkpoint, callback=callback, **networks)
     check_count("members", members, 1)
     if members > 1 and warm_start is not None:
         raise InputError(f"members: expected 1 with warm_start=, got {members}: every member would start alike")
@@ -84,8 +85,7 @@ def fit(
     prior = training_prior(prior, simulations)
     train, held_out = (part.in_memory(_SMALL) for part in split(simulations, validation, settings.seed))
     share = float(validation) if isinstance(validation, Real) else validation
-    given = {"encoder": encoder, "emulator": emulator, "validation": share, "warm_start": warm_start}
-    fingerprint = {} if checkpoint is None else describe_call(simulations, prior, settings, views, given)
+    fingerprint = {} if checkpoint is None else describe_call(simulations, prior, settings, views, networks | {"validation": share})
     device = settings.device if settings.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
     fabric = Fabric(accelerator=device, devices=1, precision=settings.precision)
 

@@ -44,6 +44,10 @@ def check_types(simulations: Any, settings: Any, validation: Any, **given: Any) 
         raise InputError(f"warm_start: expected a model (from a file: eande.load(path)), got {given['warm_start']!r}")
     if given["views"] is not None and not callable(given["views"]):
         raise InputError(f"views: expected a function of (y, generator), got {given['views']!r}")
+    if not (given["callback"] is None or callable(given["callback"])):
+        raise InputError(f"callback: expected a function of a record, got {given['callback']!r}")
+    if not (given["checkpoint"] is None or isinstance(given["checkpoint"], str | Path)):
+        raise InputError(f"checkpoint: expected the name of a folder, got {given['checkpoint']!r}")
     if settings.view_weight > 0 and given["views"] is None:
         raise InputError(f"view_weight: expected 0 without views=, got {settings.view_weight}")
     if given["checkpoint"] is not None and Path(given["checkpoint"]).is_file():
@@ -238,7 +242,6 @@ def _standardize_y(train: Simulations, views: View | None, *, per_channel: bool)
 def describe_call(simulations: Simulations, prior: Prior, settings: FitSettings, views: View | None, given: Mapping[str, Any]) -> dict[str, Any]:
     """Describe a call of ``fit`` as JSON-ready values, so that a checkpoint is only ever continued by the same call."""
     described = {f"settings.{name}": value for name, value in asdict(settings).items() if name != "checkpoint_seconds"}
-    described = {name: value.item() if isinstance(value, np.generic) else value for name, value in described.items()}
     described |= {
         "simulations": simulations.fingerprint(),
         "prior": f"{type(prior).__name__} {digest(prior.sample(64, seed=0))}",
