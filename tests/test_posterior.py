@@ -216,17 +216,15 @@ def test_another_prior_that_disagrees_with_the_data_is_sampled_all_the_same(othe
     assert stats.kstest(samples[:, 0].numpy(), exact.cdf).pvalue > ALPHA
 
 
-def test_where_the_bank_misses_the_highest_scores_tempering_takes_over():
-    """A prior whose tail alone reaches the data."""
-    encoder = Function(lambda y: torch.cat([y, -0.5 * torch.ones_like(y)], dim=1) / 0.3**2 * math.sqrt(2))
-    emulator = Function(lambda phi: torch.cat([phi, phi.square()], dim=1))
-    model = EmbedAndEmulate(encoder, emulator, Dot(2), BoxPrior([-9], [9]), y_shape=(1,), embedding_dimension=2)
-    far = Independent(Normal(torch.tensor([-2.0]), torch.tensor([0.6])), 1)
-    samples, info = model.posterior([2.5], prior=far, draws=100_000).sample(5_000, seed=0)
-    assert info.evaluations < 3_000_000
-    precision = 1 / 0.6**2 + 1 / 0.3**2
-    mean = (-2 / 0.6**2 + 2.5 / 0.3**2) / precision
-    assert abs(samples.mean().item() - mean) < 0.2 * precision**-0.5
+def test_where_rejection_needs_more_than_was_foretold_tempering_takes_over(monkeypatch):
+    monkeypatch.setattr("eande.core.posterior._TIMES_FORETOLD", 0.01)
+    monkeypatch.setattr("eande.core.posterior._LEAST_BUDGET", 1_000)
+    samples, info = linear_gaussian_model(noise=0.1).posterior([0.3]).sample(5_000, seed=0)
+    assert not isinstance(info, SampleInfo)
+    mean, std = gaussian_posterior([0.3], noise=0.1)
+    assert abs(samples.mean().item() - mean) < 0.2 * std
+    with pytest.raises(BudgetExceeded):
+        linear_gaussian_model(noise=0.1).posterior([0.3]).sample(5_000, seed=0, max_evaluations=2_000)
 
 
 def test_a_prior_outside_the_training_support_is_refused_and_a_little_is_reported():
