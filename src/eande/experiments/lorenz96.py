@@ -32,7 +32,7 @@ WINDOW = 250
 WINDOWS = 4
 MEMBERS = 3
 # What is not the paper's method has a name of its own: the emulator is drawn to the data but not pushed, τ is learned, the ring is turned.
-SETTINGS: dict[str, dict[str, Any]] = {"plain": {"temperature": 0.05}, "anchored": {"repulsion": "encoder"}}
+SETTINGS: dict[str, dict[str, Any]] = {"plain": {"temperature": 0.1}, "anchored": {"repulsion": "encoder"}}
 # Calibrated on simulations used for nothing else: the exponents of the anchored model, that and where it puts data, the exponents of an ensemble.
 METHODS = (*SETTINGS, "calibrated", "aimed", "ensemble")
 # Of the baselines, where they differ from their defaults.
