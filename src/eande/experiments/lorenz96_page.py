@@ -107,8 +107,8 @@ def _main(content: dict[str, Any], results: Path, pages: Path) -> list[str]:
         table(head, rows),
         "Medians over all seeds and test data; log ratio: mean over data, mean and range over seeds; z: root mean square of the radial z-score. "
         "MMD² is a V-statistic, of samples scaled to [−1, 1]², averaged over disjoint sets of that many samples. Physics alone: the energy budget "
-        f"of a window gives F to {physics['median_radial_error_of_energy']:.3f}, the momentum budget to "
-        f"{physics['median_radial_error_of_momentum']:.3f}.\n",
+        f"of a window gives F to {physics['median_radial_error_of_energy']:.1g}, the momentum budget to "
+        f"{physics['median_radial_error_of_momentum']:.1g}.\n",
         _save(boxes, pages, f"{content['study']}-mmd.png", "Box plots of MMD² per method"),
         *_pictures(results / f"{content['study']}-pictures.npz", pages, f"{content['study']}-posteriors.png", [*METHODS, *BASELINES]),
         *_agreement(groups, samples),
