@@ -192,5 +192,11 @@ def test_wrong_parameters_of_a_posterior(model):
         posterior.summary(samples=1)
     with pytest.raises(InputError, match="expected the name of a file, got a folder"):
         model.save("/tmp")
-    with pytest.raises(InputError, match="level: expected a number between 0 and 1, got 90"):
-        posterior.summary(level=90)
+    for level in (90, "a"):
+        with pytest.raises(InputError, match=f"level: expected a number between 0 and 1, got {level!r}"):
+            posterior.summary(level=level)
+    with pytest.raises(InputError, match="count: expected a whole number of at least 1, got -3"):
+        posterior.best_draws(-3)
+    for use in (model.save, eande.load):
+        with pytest.raises(InputError, match="path: expected the name of a file, got 3"):
+            use(3)

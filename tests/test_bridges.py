@@ -144,7 +144,7 @@ def test_a_script_of_sbi_changes_one_line():
     settings = eande.FitSettings(embedding_dimension=16, width=32, blocks=1, seed=0)
     trainer = EE(prior, settings=settings, show_progress_bars=False)  # the line
     trainer.append_simulations(theta[:1_000], x[:1_000]).append_simulations(theta[1_000:], x[1_000:])
-    model = trainer.train(max_num_epochs=20, training_batch_size=200, learning_rate=2e-3)
+    model = trainer.train(max_num_epochs=20, training_batch_size=200, learning_rate=2e-3, stop_after_epochs=20, clip_max_norm=5.0)
     assert len(model.history) > 0
     posterior = trainer.build_posterior()
     assert isinstance(posterior, ExactPosterior)
@@ -156,7 +156,18 @@ def test_a_script_of_sbi_changes_one_line():
     assert not torch.equal(first, posterior.sample((3,), x=OBSERVED))
 
 
+def test_sbis_early_stopping_is_ours():
+    torch.manual_seed(0)
+    noise = torch.rand(300, 2)  # says nothing: the first validation is the best
+    trainer = EE(BoxUniform(torch.zeros(2), torch.ones(2)), settings=eande.FitSettings(device="cpu", validate_every=1), show_progress_bars=False)
+    with pytest.warns(eande.EandeWarning, match="no better than the prior"):
+        model = trainer.append_simulations(torch.rand(300, 2), noise).train(max_num_epochs=200, stop_after_epochs=5)
+    assert len(model.history) < 100
+
+
 def test_wrong_use_of_the_trainer_is_told():
+    with pytest.raises(eande.InputError, match="settings: expected FitSettings"):
+        EE(settings="a")
     trainer = EE(BoxUniform(-torch.ones(2), torch.ones(2)))
     with pytest.raises(eande.InputError, match=r"train: expected simulations, got none; call append_simulations"):
         trainer.train()

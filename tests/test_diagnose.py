@@ -179,7 +179,8 @@ def test_one_datum_of_each_group_is_used(held_out):
     ("options", "message"),
     [
         ({"draws": 10}, "draws: expected a whole number of at least 100, got 10"),
-        ({"alarm": 0}, "alarm: expected a probability between 0 and 1, got 0"),
+        ({"alarm": 0}, "alarm: expected a number between 0 and 1, got 0"),
+        ({"seed": "a"}, "seed: expected a whole number of at least 0, got 'a'"),
         ({"held_out": "x"}, "held_out: expected Simulations"),
         ({"few": True}, "held_out: expected at least 20 different parameters, got 5"),
     ],
@@ -236,6 +237,8 @@ def test_a_redundant_parameter_is_known_as_such():
     others = [i for i in range(3) if i != redundant]
     assert found.parameter_information[others].min() > 0.1
     assert "+1.00·phi_R" in str(found)
+    with pytest.raises(eande.InputError, match="phi: expected finite numbers, got 1 NaN"):
+        identifiability(exact_model(task), eande.simulate(task, task.prior, 100, seed=0, progress=False), phi=[[0.0, 0.0, math.nan]])
 
 
 def test_on_a_ring_the_sloppy_direction_is_the_tangent_and_far_parameters_are_equivalent():

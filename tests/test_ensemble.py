@@ -314,7 +314,7 @@ def test_other_members_come_back(tmp_path):
     """Networks of one's own, a prior that no file holds, and draws that one does."""
     given = {"encoder": nn.Linear(2, 2), "emulator": nn.Linear(2, 2)}
     sampler, path = eande.SamplerPrior(lambda n, seed: BOX.sample(n, seed=seed)), tmp_path / "m.eande"
-    for prior, again in ((eande.EmpiricalPrior(torch.randn(30, 2)), {}), (sampler, {"prior": sampler})):
+    for prior, again in ((eande.EmpiricalPrior(torch.randn(1_000, 2)), {}), (sampler, {"prior": sampler})):
         models = [EmbedAndEmulate(*given.values(), Cosine(t), prior, y_shape=(2,), embedding_dimension=2) for t in (0.2, 0.5)]
         joint = eande.ensemble(models)
         joint.save(path)

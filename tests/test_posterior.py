@@ -12,6 +12,7 @@ from torch.distributions import Independent, MultivariateNormal, Normal
 from conftest import Function, exact_model, quick_fit
 from eande.core.checks import EandeWarning, InputError
 from eande.core.model import EmbedAndEmulate
+from eande.core.networks import ResidualMLP
 from eande.core.prior import BoxPrior, DistributionPrior, SamplerPrior
 from eande.core.rejection import BudgetExceeded, SampleInfo, acceptance_rejection
 from eande.core.similarities import Cosine, Dot
@@ -114,6 +115,15 @@ def test_the_reported_error_of_the_normaliser_is_its_spread():
         values.append(posterior.log_normalizer)
         errors.append(posterior.normalizer_error)
     assert np.std(values) == pytest.approx(np.mean(errors), rel=0.2)
+
+
+def test_parameters_beyond_the_emulators_numbers_have_no_density():
+    prior = DistributionPrior(Independent(Normal(torch.zeros(2), torch.ones(2)), 1))
+    network = ResidualMLP(2, 4, width=8, blocks=1, normalization="layer")
+    posterior = EmbedAndEmulate(Function(lambda y: y.repeat(1, 4)), network, Cosine(0.2), prior, y_shape=(1,), embedding_dimension=4).posterior([1.0])
+    far = torch.tensor([[1e18, 0.0], [1e19, 1e19], [3e38, 0.0]])
+    assert (posterior.log_prob(far) < -1e30).all()
+    assert not posterior.log_ratio(far).isnan().any()
 
 
 def test_log_prob_is_minus_infinity_outside_and_differentiable_inside():

@@ -45,6 +45,37 @@ def test_mode_weights_in_ten_dimensions():
     assert info.log_normalizer == pytest.approx(exact, abs=max(0.1, 4 * info.normalizer_error))
 
 
+def test_refining_finds_the_normaliser_that_no_prior_draw_carries():
+    """A likelihood of width 0.02 five standard deviations away from the prior's middle: the product of both is known."""
+    width, prior = 0.02, torch.distributions.MultivariateNormal(torch.zeros(2), 0.04 * torch.eye(2))
+    posterior = posterior_of(lambda phi: (phi - 1).square().sum(1) / (-2 * width**2), prior, draws=10_000)
+    exact = math.log(width**2 / (width**2 + 0.04)) - 1 / (width**2 + 0.04)
+    assert posterior.log_normalizer < exact - 5 * posterior.normalizer_error, "the case is not hard enough"
+    phi = torch.full((1, 2), 0.98)
+    for values in (posterior.log_prob, posterior.log_ratio):
+        with pytest.warns(eande.EandeWarning, match=r"prior draws carry log C.*refine"):
+            values(phi)
+    refined = posterior.refine(seed=1)
+    assert refined.log_normalizer == pytest.approx(exact, abs=max(0.1, 4 * refined.normalizer_error))
+    assert refined.normalizer_error < 0.1
+    # Warnings are errors here: this one has none left to give.
+    assert refined.log_prob(phi).item() == pytest.approx(posterior.unnormalized(phi).item() - exact, abs=max(0.1, 4 * refined.normalizer_error))
+    assert posterior.log_normalizer < exact - 1, "the posterior itself was changed"
+    assert posterior.refine(seed=1).log_normalizer == refined.log_normalizer
+
+
+def test_refining_needs_a_density():
+    prior = eande.EmpiricalPrior(torch.randn(500, 2))
+    posterior = posterior_of(lambda phi: -50 * phi.square().sum(1), prior, draws=500)
+    with pytest.raises(eande.InputError, match="density"):
+        posterior.refine()
+    with pytest.warns(eande.EandeWarning, match="the prior has no more draws"):
+        posterior.log_ratio(torch.zeros(1, 2))
+    unknown = eande.SamplerPrior(lambda n, seed: torch.randn(n, 2, generator=torch.Generator().manual_seed(seed)))
+    with pytest.warns(eande.EandeWarning, match=r"\(samples are not\): more draws"):
+        posterior_of(lambda phi: -50 * phi.square().sum(1), unknown, draws=500).log_ratio(torch.zeros(1, 2))
+
+
 def test_ten_gaussian_parameters_with_a_gaussian_prior():
     """The common benchmark's gaussian_linear: prior and noise of variance 0.1, posterior N(y/2, 0.05)."""
     prior = torch.distributions.MultivariateNormal(torch.zeros(10), 0.1 * torch.eye(10))

@@ -260,7 +260,7 @@ def _ring_figure(run: dict[str, Any], path: Path) -> Path:
     chosen = int((forcing - 10).abs().argmin())
     posterior = run["model"].posteriors(run["data"].test_y[chosen : chosen + 1], draws=100_000)[0]
     side = torch.linspace(-ring.HALF_WIDTH, ring.HALF_WIDTH, 300)
-    density = posterior.log_ratio(torch.cartesian_prod(side, side)).exp().reshape(300, 300).cpu().numpy()
+    density = (posterior.score(torch.cartesian_prod(side, side)) - posterior.log_normalizer).exp().reshape(300, 300).cpu().numpy()
     samples = ring.draw(posterior, 4_000, 0)[0].cpu().numpy()
     reference = ring.reference_samples(forcing[chosen].item(), 4_000, 0).numpy()
     title = f"(F₁, F₂) given one window of 99,000 numbers, F = {forcing[chosen]:.2f}"

@@ -92,7 +92,7 @@ class Potential(BasePotential):  # type: ignore[misc]
         observed = self.x_o
         with torch.set_grad_enabled(track_gradients):
             if self._x_is_iid:
-                ratio = self._posteriors[0].log_ratio(theta)
+                ratio = self._posteriors[0].score(theta) - self._posteriors[0].log_normalizer
             else:
                 if len(theta) != len(observed):
                     raise InputError(f"theta: expected one row per observation, {len(observed)}, got {len(theta)}")
@@ -128,6 +128,7 @@ class ExactPosterior(NeuralPosterior):  # type: ignore[misc]
     def log_prob(self, theta: Tensor, x: Tensor | None = None, track_gradients: bool = False, **_: Any) -> Tensor:
         """Return the normalised log density, shape (n,)."""
         found: Tensor = self.potential(theta, x, track_gradients=track_gradients)
+        self.potential_fn._posteriors[0].warn_of_few_draws()
         return found
 
     @staticmethod
@@ -153,6 +154,8 @@ class EE:
     def __init__(
         self, prior: Any = None, *, settings: FitSettings | None = None, encoder: Any = None, device: str = "cpu", show_progress_bars: bool = True
     ) -> None:
+        if not (settings is None or isinstance(settings, FitSettings)):
+            raise InputError(f"settings: expected FitSettings or None, got {type(settings).__name__}")
         self.prior = None if prior is None else as_prior(prior)
         self.settings, self.encoder, self.device, self.progress = settings, encoder, device, show_progress_bars
         self._theta: list[Tensor] = []
@@ -174,11 +177,16 @@ class EE:
         learning_rate: float | None = None,
         validation_fraction: float = 0.1,
         max_num_epochs: int | None = None,
+        stop_after_epochs: int | None = None,
+        clip_max_norm: float | None = None,
     ) -> EmbedAndEmulate:
         """Fit and return the model; arguments under sbi's names, where given, replace those of the settings."""
         if not self._theta:
             raise InputError("train: expected simulations, got none; call append_simulations(theta, x) first")
-        changes: dict[str, Any] = {"batch_size": training_batch_size, "learning_rate": learning_rate, "epochs": max_num_epochs, "device": self.device}
+        changes: dict[str, Any] = {
+            "batch_size": training_batch_size, "learning_rate": learning_rate, "epochs": max_num_epochs, "patience": stop_after_epochs,
+            "gradient_clip": clip_max_norm, "device": self.device,
+        }  # fmt: skip
         base = FitSettings() if self.settings is None else self.settings
         settings = replace(base, **{name: value for name, value in changes.items() if value is not None})
         simulations = Simulations.from_arrays(torch.cat(self._theta), torch.cat(self._x))

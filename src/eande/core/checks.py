@@ -95,6 +95,12 @@ def check_positive(name: str, value: object) -> None:
         raise InputError(f"{name}: expected a finite number above 0, got {value!r}")
 
 
+def check_share(name: str, value: object) -> None:
+    """Refuse a number that is not between 0 and 1."""
+    if not isinstance(value, Real) or not 0 < float(value) < 1:
+        raise InputError(f"{name}: expected a number between 0 and 1, got {value!r}")
+
+
 def check_choice(name: str, value: object, choices: Sequence[str]) -> None:
     """Refuse a word that is not one of the choices."""
     if value not in choices:

@@ -21,7 +21,7 @@ from eande.core.checks import InputError
 
 def write_tensors(path: str | Path, kind: str, document: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
     """Write tensors and a JSON document as a file of that kind."""
-    path = Path(path)
+    path = _as_path(path)
     if path.is_dir():
         raise InputError(f"{path}: expected the name of a file, got a folder")
     stored = {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in tensors.items()}
@@ -42,7 +42,7 @@ def write_tensors(path: str | Path, kind: str, document: Mapping[str, Any], tens
 
 def read_tensors(path: str | Path, kind: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Read a file of that kind, or say in one line why it cannot be."""
-    path = Path(path)
+    path = _as_path(path)
     if not path.is_file():
         raise InputError(f"{path}: expected a file, got {'a folder' if path.is_dir() else 'nothing there'}")
     try:
@@ -57,6 +57,12 @@ def read_tensors(path: str | Path, kind: str) -> tuple[dict[str, Any], dict[str,
         raise InputError(f"{path}: expected the checksum stored with it, got another: the file was changed after it was written")
     document: dict[str, Any] = json.loads(header["document"])
     return document, tensors
+
+
+def _as_path(path: str | Path) -> Path:
+    if not isinstance(path, (str, os.PathLike)):
+        raise InputError(f"path: expected the name of a file, got {path!r}")
+    return Path(path)
 
 
 def _digest(kind: str, text: str, tensors: Mapping[str, Tensor]) -> str:

@@ -8,17 +8,19 @@ their embeddings and C belongs to the sum.
 
 from __future__ import annotations
 
+import copy
 import math
+import warnings
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from torch import Tensor
 
-from eande.core.checks import InputError, as_float_tensor, check_count, check_shape
-from eande.core.prior import Prior
+from eande.core.checks import EandeWarning, InputError, as_float_tensor, check_count, check_shape, check_share
+from eande.core.prior import EmpiricalPrior, Prior
 from eande.core.rejection import BudgetExceeded, SampleInfo, acceptance_rejection
-from eande.core.scores import PriorBank
+from eande.core.scores import ENOUGH_DRAWS, PriorBank
 from eande.core.search import CLIMBERS, climb
 from eande.core.summary import Summary, summarize
 from eande.core.tempered import tempered
@@ -39,7 +41,7 @@ class Posterior:
         log_normalizer: log C, the log of the prior mean of e^s, estimated over the bank's draws. The difference between two priors is the
             log ratio of their evidences.
         normalizer_error: its standard error.
-        effective_draws: how many of the draws carry the estimate.
+        effective_draws: how many of the draws carry the estimate; under 100 it may be off by more than its error, and :meth:`refine` is for that.
     """
 
     def __init__(
@@ -68,16 +70,52 @@ class Posterior:
     def _score_chunk(self, phi: Tensor) -> Tensor:
         emulated = self.model.emulate(phi) if torch.is_grad_enabled() else self.model.emulate_all(phi)
         scores = self.similarity.score(self.embedded.unsqueeze(0), emulated)[0]
-        return scores.masked_fill(~self.model.prior.contains(phi), -torch.inf)
+        # NaN where parameters are so large that the emulator overflows: nothing lies there.
+        return scores.masked_fill(scores.isnan() | ~self.model.prior.contains(phi), -torch.inf)
+
+    def unnormalized(self, phi: Any) -> Tensor:
+        """Return log p(φ) + s(f, g(φ)), shape (n,): the log density up to log C, which is all that searches and samplers need."""
+        phi = as_float_tensor("phi", phi, device=self.model.device)
+        return self.score(phi) + self.prior.log_prob(phi)
 
     def log_ratio(self, phi: Any) -> Tensor:
-        """Return log r(φ, y), the posterior relative to the prior in nats, shape (n,)."""
+        """Return log r(φ, y), the posterior relative to the prior in nats, shape (n,); warns where too few prior draws carry log C."""
+        self.warn_of_few_draws()
         return self.score(phi) - self.log_normalizer
 
     def log_prob(self, phi: Any) -> Tensor:
-        """Return the normalised log density, shape (n,); differentiable in ``phi``."""
-        phi = as_float_tensor("phi", phi, device=self.model.device)
-        return self.log_ratio(phi) + self.prior.log_prob(phi)
+        """Return the normalised log density, shape (n,); differentiable in ``phi``; warns where too few prior draws carry log C."""
+        self.warn_of_few_draws()
+        return self.unnormalized(phi) - self.log_normalizer
+
+    def warn_of_few_draws(self) -> None:
+        """Warn the caller's caller where too few prior draws carry log C."""
+        if self.effective_draws < ENOUGH_DRAWS:
+            known = len(self.bank.phi)
+            better = "take posterior.refine(), or " if self.prior.has_density else ""
+            all_known = isinstance(self.prior, EmpiricalPrior) and known == len(self.prior.draws)
+            warnings.warn(
+                f"only {self.effective_draws:.2g} of {known} prior draws carry log C, so that values may be off by a constant, more than its stated "
+                f"error of {self.normalizer_error:.2g} (samples are not): "
+                + ("the prior has no more draws" if all_known else f"{better}more draws in model.posterior(..., draws=...)"),
+                EandeWarning, stacklevel=3,
+            )  # fmt: skip
+
+    def refine(self, *, particles: int = 20_000, seed: int = 0) -> Self:
+        """Return this posterior with log C by tempering (:mod:`eande.core.tempered`), right where no prior draw comes near; takes a second or two.
+
+        Args:
+            particles: how many to move; four times as many halve the error.
+            seed: same seed, same value.
+        """
+        if not self.prior.has_density:
+            raise InputError("prior: expected one with a density, got draws only; take more of them: model.posterior(..., draws=...)")
+        check_count("seed", seed, 0)
+        info, refined = tempered(self, 1, seed=seed, particles=particles)[1], copy.copy(self)
+        refined.log_normalizer, refined.normalizer_error = info.log_normalizer, info.normalizer_error
+        # As many independent draws would have that error.
+        refined.effective_draws = info.normalizer_error**-2
+        return refined
 
     def bank_scores(self) -> Tensor:
         """Return the scores of the bank's prior draws, without running the emulator again."""
@@ -121,19 +159,19 @@ class Posterior:
         starts = self.best_draws(CLIMBERS)
         if not self.prior.has_density:
             return starts[0]
-        ends = climb(self.log_prob, starts, self.bank.phi.std(0))
-        return ends[self.log_prob(ends).argmax()]
+        ends = climb(self.unnormalized, starts, self.bank.phi.std(0))
+        return ends[self.unnormalized(ends).argmax()]
 
     def best_draws(self, count: int) -> Tensor:
         """Return the prior draws of the highest score, best first, shape (count, D)."""
+        check_count("count", count, 1)
         best = self.bank_scores().topk(min(count, len(self.bank.phi))).indices
         return self.bank.phi[best]
 
     def summary(self, *, samples: int = 10_000, level: float = 0.9, seed: int = 0) -> Summary:
         """Return means, standard deviations, central intervals of that level, and modes with their weights."""
         check_count("samples", samples, 2)
-        if not 0 < level < 1:
-            raise InputError(f"level: expected a number between 0 and 1, got {level}")
+        check_share("level", level)
         phi, info = self.sample(samples, seed=seed)
         return summarize(self, phi, info, level)
 

@@ -195,5 +195,5 @@ def _first_bound(posterior: Posterior, weight: Callable[[Tensor], Tensor], bound
     if posterior.prior.has_density:
         # Only there: without a density a gradient step would leave the surface the prior lives on. Up the posterior, not up the weight: that may
         # be largest where there are no candidates.
-        starts = torch.cat([starts, climb(posterior.log_prob, starts, posterior.bank.phi.std(0))])
+        starts = torch.cat([starts, climb(posterior.unnormalized, starts, posterior.bank.phi.std(0))])
     return weight(starts).max().item()

@@ -67,8 +67,8 @@ def _modes(posterior: Posterior, phi: Tensor) -> tuple[Mode, ...]:
     if not posterior.prior.has_density:
         return ()
     scale = phi.std(0).clamp(min=1e-30)
-    summits = climb(posterior.log_prob, phi[:_STARTS], scale)
-    heights = posterior.log_prob(summits)
+    summits = climb(posterior.unnormalized, phi[:_STARTS], scale)
+    heights = posterior.unnormalized(summits)
     passes = _passes(posterior, summits, heights)
     tops: list[int] = []
     for summit in heights.argsort(descending=True).tolist():
@@ -80,7 +80,7 @@ def _modes(posterior: Posterior, phi: Tensor) -> tuple[Mode, ...]:
     home = (passes[:, tops] - 1e-3 * distance).argmax(1)
     nearest = torch.cdist(phi / scale, summits / scale).argmin(1)
     shares = torch.bincount(home[nearest], minlength=len(tops)) / len(phi)
-    modes = [Mode(summits[top], heights[top].item(), share) for top, share in zip(tops, shares.tolist(), strict=True)]
+    modes = [Mode(summits[top], heights[top].item() - posterior.log_normalizer, share) for top, share in zip(tops, shares.tolist(), strict=True)]
     return tuple(sorted(modes, key=lambda mode: -mode.weight))
 
 
@@ -90,7 +90,7 @@ def _passes(posterior: Posterior, summits: Tensor, heights: Tensor) -> Tensor:
     first, second = torch.triu_indices(count, count, 1, device=summits.device)
     between = torch.linspace(0, 1, _STEPS_BETWEEN + 2, device=summits.device)[1:-1, None, None]
     path = summits[first] * (1 - between) + summits[second] * between
-    lowest = posterior.log_prob(path.flatten(0, 1)).view(_STEPS_BETWEEN, -1).amin(0)
+    lowest = posterior.unnormalized(path.flatten(0, 1)).view(_STEPS_BETWEEN, -1).amin(0)
     passes = torch.diag(heights)
     passes[first, second] = passes[second, first] = torch.minimum(lowest, torch.minimum(heights[first], heights[second]))
     for via in range(count):

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from eande.core.calibration import check_pairs, embed_rows, first_of_groups
-from eande.core.checks import InputError, check_count
+from eande.core.checks import InputError, check_count, check_share
 from eande.core.model import EmbedAndEmulate
 from eande.core.scores import ENOUGH_DRAWS, Normalizer, coefficient_of_variation, join_normalizers, normalizer_of_scores
 from eande.core.seeds import derive_seed, generator
@@ -135,8 +135,8 @@ def diagnose(model: EmbedAndEmulate, held_out: Simulations, *, draws: int = 50_0
         ok     log ratio       1.04 ± 0.03 nats, at least so much do the data say about the parameters
     """
     check_count("draws", draws, 100)
-    if not 0 < alarm < 1:
-        raise InputError(f"alarm: expected a probability between 0 and 1, got {alarm}")
+    check_share("alarm", alarm)
+    check_count("seed", seed, 0)
     phi, embedded = _embed(model, held_out)
     draws = max(draws, _DRAWS_PER_DATUM * len(phi))
     bank = model.prior_bank(model.prior, draws)

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from eande.core.calibration import check_pairs, embed_rows
-from eande.core.checks import InputError, as_float_tensor, check_count, check_shape
+from eande.core.checks import InputError, as_float_tensor, check_count, check_finite, check_shape
 from eande.core.model import EmbedAndEmulate
 from eande.core.scores import estimate_normalizer
 from eande.core.seeds import derive_seed
@@ -120,6 +120,7 @@ def identifiability(model: EmbedAndEmulate, simulations: Simulations, *, phi: ob
     draws = model.prior.sample(points, seed=derive_seed(seed, "points")) if phi is None else phi
     chosen = as_float_tensor("phi", draws, device=model.device)
     check_shape("phi", chosen, ("k", model.prior.dimension))
+    check_finite("phi", chosen)
     embedded, bank = embed_rows(model, simulations.y), model.prior_bank(model.prior, _DRAWS)
     log_c = estimate_normalizer(model.similarity, embedded, bank).log_value
     scale = bank.phi.double().std(0)

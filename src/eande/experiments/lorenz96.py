@@ -192,7 +192,7 @@ def keep_pictures(path: Path, method: str, model: Any, data: Data, finer: int) -
     grid = torch.cartesian_prod(side, side)
     densities = []
     for posterior in model.posteriors(data.test_y[chosen]):
-        density = posterior.log_ratio(grid).exp().view(1, fine, fine)
+        density = (posterior.score(grid) - posterior.log_normalizer).exp().view(1, fine, fine)
         densities.append(functional.avg_pool2d(density, finer)[0].cpu().numpy())
     arrays = dict(np.load(path)) if path.exists() else {}
     path.parent.mkdir(parents=True, exist_ok=True)
