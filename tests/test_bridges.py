@@ -168,6 +168,9 @@ def test_sbis_early_stopping_is_ours():
 def test_wrong_use_of_the_trainer_is_told():
     with pytest.raises(eande.InputError, match="settings: expected FitSettings"):
         EE(settings="a")
+    assert EE().device == "cpu"
+    assert EE(settings=eande.FitSettings(device="cuda")).device == "cuda"
+    assert EE(settings=eande.FitSettings(device="cuda"), device="cpu").device == "cpu"
     trainer = EE(BoxUniform(-torch.ones(2), torch.ones(2)))
     with pytest.raises(eande.InputError, match=r"train: expected simulations, got none; call append_simulations"):
         trainer.train()

@@ -11,12 +11,13 @@ from scipy import stats
 from torch import nn
 from torch.distributions import Independent, LogNormal, MultivariateNormal, Normal, Uniform
 
+from eande.core.checks import InputError
 from eande.core.losses import inter_domain_info_nce
 from eande.core.networks import ResidualMLP, ResNet, Standardizer, default_encoder, describe_network, make_network
 from eande.core.prior import BoxPrior, DistributionPrior, EmpiricalPrior, SamplerPrior, as_prior
 from eande.core.scores import PriorBank, coefficient_of_variation, estimate_normalizer
 from eande.core.search import climb
-from eande.core.seeds import derive_seed, generator
+from eande.core.seeds import derive_seed, generator, global_seed
 from eande.core.similarities import Cosine, Dot
 from eande.diagnostics.distances import best_rotation, l1_distance, linear_r2
 from eande.simulation.blocks import each
@@ -208,6 +209,26 @@ def test_information_agrees_with_a_monte_carlo_estimate():
 
 
 # --- simulating
+
+
+def test_draws_of_a_precise_distribution_stay_inside_when_rounded():
+    low = torch.tensor([2000.1, 0.1], dtype=torch.float64)
+    prior = DistributionPrior(Independent(Uniform(low, low + 1), 1))
+    phi = prior.sample(200_000, seed=0)
+    with global_seed(0, "prior"):
+        exact = prior.distribution.sample(torch.Size([200_000]))
+    assert not prior.contains(exact.float()).all(), "the case is not hard enough"
+    assert prior.contains(phi).all()
+    assert (phi.double() - exact).abs().max() < 2e-4
+
+
+def test_samplers_get_seeds_that_scipy_takes():
+    prior = SamplerPrior(lambda n, seed: stats.norm.rvs(size=(n, 2), random_state=seed))
+    assert prior.sample(3, seed=2**62 + 5).shape == (3, 2)
+    with pytest.raises(InputError, match="prior sampler: expected finite numbers, got 2 NaN"):
+        SamplerPrior(lambda n, seed: torch.full((n, 1), float("nan")) if n > 2 or seed else torch.zeros(n, 1)).sample(2, seed=1)
+    with pytest.raises(InputError, match=r"contains: expected shape \(4,\), got \(4, 1\)"):
+        SamplerPrior(lambda n, seed: torch.rand(n, 1), contains=lambda phi: phi > 0).contains(torch.zeros(4, 1))
 
 
 def test_a_distribution_that_declares_no_support_is_judged_by_its_density():

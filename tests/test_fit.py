@@ -29,7 +29,7 @@ from eande.training.batches import Batches
 from eande.training.fit import fit, learning_rate_factor
 from eande.training.gradients import backward
 from eande.training.settings import FitSettings
-from eande.training.setup import split
+from eande.training.setup import _fresh, split
 
 NOISE = 0.3
 BOX = BoxPrior([-1, -1], [1, 1], names=["a", "b"])
@@ -541,6 +541,54 @@ def test_a_fit_with_nothing_said_makes_two_thousand_steps():
         fit(simulations, BOX, validation=0.25, progress=False, callback=stop)
     assert seen[0]["step"] == seen[0]["epoch"] == 200
     assert seen[0]["learning_rate"] == pytest.approx(1e-3, rel=0.01), "after a tenth of 2,000 steps it has warmed up and hardly decayed"
+
+
+@pytest.mark.filterwarnings("ignore::eande.core.checks.EandeWarning")
+@pytest.mark.parametrize("several", [{"members": 2}, {"restarts": 2}])
+def test_what_was_frozen_stays_so_in_every_start(linear_simulations, several):
+    pretrained = nn.Sequential(nn.Linear(2, 8), nn.BatchNorm1d(8))
+    with torch.no_grad():
+        pretrained(torch.randn(50, 2))  # moves the running averages
+    pretrained.requires_grad_(False)
+    own = ResidualMLP(2, 8, width=8, blocks=1).requires_grad_(False)
+    for frozen in (pretrained, own):
+        encoder = nn.Sequential(frozen, nn.Linear(8, 8)) if frozen is pretrained else frozen
+        before = {name: value.clone() for name, value in frozen.state_dict().items() if "running" not in name and "tracked" not in name}
+        settings = FitSettings(epochs=2, embedding_dimension=8, normalizer_draws=200, device="cpu", restarts=several.get("restarts", 1))
+        model = fit(linear_simulations[:200], BOX, encoder=encoder, members=several.get("members", 1), settings=settings, progress=False)
+        for member in model.members or (model,):
+            kept = member.encoder[0] if frozen is pretrained else member.encoder
+            assert all(torch.equal(value, kept.state_dict()[name]) for name, value in before.items())
+            assert not any(parameter.requires_grad for parameter in kept.parameters()) or member.frozen
+        if model.members:
+            first, second = (member.emulator.state_dict() for member in model.members)
+            assert not all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_a_restart_keeps_the_averages_of_frozen_parts():
+    network = nn.Sequential(nn.Linear(2, 8), nn.BatchNorm1d(8), nn.Linear(8, 8))
+    network(torch.randn(50, 2))
+    network[:2].requires_grad_(False)
+    fresh = _fresh(network, 1)
+    assert torch.equal(fresh[1].running_mean, network[1].running_mean)
+    assert not torch.equal(fresh[2].weight, network[2].weight)
+    assert [parameter.requires_grad for parameter in fresh.parameters()] == [parameter.requires_grad for parameter in network.parameters()]
+
+
+@pytest.mark.filterwarnings("ignore::eande.core.checks.EandeWarning")
+def test_batch_statistics_never_come_from_a_single_row(linear_simulations):
+    """31 rows in parts of two would leave one."""
+    settings = FitSettings(
+        epochs=1, batch_size=31, normalization="batch", micro_batch=2, similarity="cosine", embedding_dimension=4, normalizer_draws=200, device="cpu"
+    )
+    model = fit(linear_simulations[:31], BOX, validation=linear_simulations[31:60], settings=settings, progress=False)
+    assert len(model.history) == 1
+
+
+def test_parameters_to_validate_by_lie_in_the_prior_too(linear_simulations):
+    wrong = Simulations.from_arrays(5 * linear_simulations.phi[:50], linear_simulations.y[:50])
+    with pytest.raises(InputError, match="validation: expected every row inside the prior's support, got"):
+        fit(linear_simulations[:100], BOX, validation=wrong, progress=False)
 
 
 @pytest.mark.filterwarnings("ignore::eande.core.checks.EandeWarning")

@@ -59,7 +59,9 @@ class Ring:
         angle = 2 * math.pi * (1 - self.lost) * torch.rand(n, generator=stream)
         return radius.unsqueeze(1) * torch.stack([angle.cos(), angle.sin()], 1), None
 
-    def log_ratio(self, phi):
+    log_normalizer = 0.0
+
+    def score(self, phi):
         return -(((phi.norm(dim=1) - self.centre) / self.spread) ** 2) / 2
 
 

@@ -64,6 +64,22 @@ def test_refining_finds_the_normaliser_that_no_prior_draw_carries():
     assert posterior.refine(seed=1).log_normalizer == refined.log_normalizer
 
 
+def test_an_option_of_one_sampler_chooses_it():
+    posterior = posterior_of(lambda phi: -phi.square().sum(1), cube(2))
+    assert isinstance(posterior.sample(100)[1], SampleInfo)
+    assert isinstance(posterior.sample(100, particles=500)[1], TemperedInfo)
+    with pytest.raises(eande.BudgetExceeded) as caught:
+        posterior_of(lambda phi: -500 * phi.square().sum(1), cube(2)).sample(500, bound=0.0, max_evaluations=900)
+    assert caught.value.info.evaluations == 900
+    for options, message in (
+        ({"max_evaluations": "x"}, "max_evaluations: expected a whole number"),
+        ({"max_evaluations": "x", "particles": 500}, "max_evaluations: expected a whole number"),
+        ({"proposal": cube(3)}, "proposal: expected one of dimension 2, got dimension 3"),
+    ):
+        with pytest.raises(eande.InputError, match=message):
+            posterior.sample(100, **options)
+
+
 def test_refining_needs_a_density():
     prior = eande.EmpiricalPrior(torch.randn(500, 2))
     posterior = posterior_of(lambda phi: -50 * phi.square().sum(1), prior, draws=500)

@@ -372,6 +372,12 @@ def test_failures_keep_their_proportion_in_parts_and_batches():
     large, small = simulations.split(0.2, seed=0)
     assert (len(large.failures), len(small.failures)) == (240, 60)
     assert len(simulations[:500].failures) == 150
+    # One group of many replicates is one parameter: 100 failures of 100 parameters stay one for one, wherever it goes.
+    ids = torch.arange(1_000).clamp(max=99)
+    uneven = eande.Simulations.from_arrays(torch.rand(100, 2)[ids], torch.rand(1_000, 3), groups=ids, failed_phi=torch.rand(100, 2))
+    for seed in range(3):
+        for part in uneven.split(0.2, seed=seed):
+            assert len(part.failures) == len(part.groups.unique())
     batches = Batches(simulations[:100], None, batch_size=7, steps_per_epoch=None, two_views=False, seed=0)
     drawn = [len(batch.failed_phi) for epoch in range(40) for batch in batches.epoch(epoch)]
     assert sum(drawn) == pytest.approx(40 * 0.3 * (100 - 15), rel=0.05)  # a batch of M has M − 1 negatives

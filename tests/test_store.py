@@ -27,7 +27,9 @@ import eande
 from eande.core.seeds import derive_seed
 from eande.simulation import store as store_module
 from eande.simulation.blocks import block_sizes
+from eande.simulation.provenance import describe_simulator
 from eande.simulation.shards import Record
+from eande.simulators.von_mises_fisher import VonMisesFisher
 
 BOX = eande.BoxPrior([-1, -1], [1, 1])
 BLOCK = 10
@@ -342,6 +344,48 @@ def test_a_lambda_is_the_same_in_every_process():
     )
     seen = {subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout for _ in range(3)}
     assert len(seen) == 1
+
+
+SCALE = 1.0
+
+
+def scaled_rows(phi, rng):
+    return np.stack([SCALE * row for row in phi])
+
+
+def test_a_constant_inside_a_comprehension_is_a_setting(tmp_path, monkeypatch):
+    path = tmp_path / "s.zarr"
+    eande.simulate(scaled_rows, BOX, 20, store=path, progress=False)
+    monkeypatch.setattr(sys.modules[__name__], "SCALE", 5.0)
+    with pytest.raises(eande.InputError, match=r"SCALE.*5\.0.*got one with .*1\.0"):
+        eande.simulate(scaled_rows, BOX, 40, store=path, progress=False)
+
+
+def test_tasks_with_other_weights_are_other_simulators():
+    assert describe_simulator(VonMisesFisher(2, seed=0)) != describe_simulator(VonMisesFisher(2, seed=1))
+    assert describe_simulator(VonMisesFisher(2, seed=1)) == describe_simulator(VonMisesFisher(2, seed=1))
+
+
+def test_trying_all_of_many_failed_blocks_again_needs_few_file_handles(tmp_path):
+    """As many blocks as a process may open files."""
+    code = f"""
+import resource, numpy as np, eande, warnings
+warnings.simplefilter("ignore")
+resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128))
+def broken(phi, rng):
+    raise RuntimeError("broken")
+def mended(phi, rng):
+    return phi
+box, path = eande.BoxPrior([0], [1]), {str(tmp_path / "s.zarr")!r}
+mended.__qualname__ = "broken"
+try:
+    eande.simulate(broken, box, 200, store=path, block_size=1, failure_limit=1.0, progress=False)
+except (eande.InputError, eande.SimulationError) as error:
+    print(error)
+print(len(eande.simulate(mended, box, 200, store=path, block_size=1, redo="failed", progress=False)))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines()[-1:] == ["200"], done.stderr[-2_000:]
 
 
 def test_a_reader_notices_that_the_store_was_simulated_again(tmp_path):

@@ -63,7 +63,7 @@ def test_repeated_draws_do_not_count_as_more():
 def test_replicates_do_not_make_their_parameters_likelier():
     phi = torch.cat([torch.zeros(150, 2), BOX.sample(50, seed=0)])
     groups = [0] * 150 + list(range(1, 51))
-    prior = training_prior(None, Simulations.from_arrays(phi, torch.zeros(200, 1), groups=groups))
+    prior = training_prior(None, Simulations.from_arrays(phi, torch.zeros(200, 1), groups=groups), None)
     assert len(prior.draws) == 51
 
 

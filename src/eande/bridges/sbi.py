@@ -147,17 +147,24 @@ class EE:
         prior: a torch Distribution such as ``BoxUniform``, or one of our priors; None takes the parameters of the simulations as its draws.
         settings: how to train; see :class:`FitSettings`.
         encoder: maps data to embeddings, sbi's embedding net; chosen by the shape of the data by default.
-        device: where to train.
+        device: where to train; that of the settings by default, and a CPU, as in sbi, where there are none.
         show_progress_bars: whether to show a progress bar.
     """
 
     def __init__(
-        self, prior: Any = None, *, settings: FitSettings | None = None, encoder: Any = None, device: str = "cpu", show_progress_bars: bool = True
+        self,
+        prior: Any = None,
+        *,
+        settings: FitSettings | None = None,
+        encoder: Any = None,
+        device: str | None = None,
+        show_progress_bars: bool = True,
     ) -> None:
         if not (settings is None or isinstance(settings, FitSettings)):
             raise InputError(f"settings: expected FitSettings or None, got {type(settings).__name__}")
         self.prior = None if prior is None else as_prior(prior)
-        self.settings, self.encoder, self.device, self.progress = settings, encoder, device, show_progress_bars
+        self.settings, self.encoder, self.progress = settings, encoder, show_progress_bars
+        self.device = device or ("cpu" if settings is None else settings.device)
         self._theta: list[Tensor] = []
         self._x: list[Tensor] = []
         self.model: EmbedAndEmulate | None = None

@@ -2,8 +2,8 @@
 
     q(φ | y) = p(φ) e^{s(f, g(φ))} / C
 
-f = f(y) is computed before a Posterior is made; nothing here runs the encoder. For pooled observations f is the sum of
-their embeddings and C belongs to the sum.
+f = f(y) is computed before a Posterior is made; nothing here runs the encoder. For pooled observations f is what the similarity
+makes of their embeddings (for inner products their sum), and C belongs to all of them together.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class Posterior:
             sampler: ``sampler(posterior, n, seed=seed, **options) -> (phi, info)``. By default acceptance–rejection, which is exact, where the
                 bank says that it needs no more than a few million candidates, and it does not need many more; else
                 :func:`eande.core.tempered.tempered`.
-            options: for the sampler; see :func:`eande.core.rejection.acceptance_rejection`.
+            options: for the sampler; those that only one of the two has, such as ``bound`` or ``particles``, choose it.
         """
         check_count("n", n, 1)
         check_count("seed", seed, 0)
@@ -144,6 +144,8 @@ class Posterior:
         rate = (scores - scores.max()).exp().mean().item()
         if not self.prior.has_density or set(options) & {"bound", "proposal"}:
             return acceptance_rejection(self, n, seed=seed, **options)
+        if "particles" in options:
+            return tempered(self, n, seed=seed, **options)
         if n / rate <= _MOST_CANDIDATES and rate * len(self.bank.phi) > _CARRIED:
             # Where the bank misses the highest scores, as under a prior far from the data, many times the candidates it foretells do not do.
             budget = {"max_evaluations": _LEAST_BUDGET + math.ceil(_TIMES_FORETOLD * n / rate)} | options

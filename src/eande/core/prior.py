@@ -151,7 +151,11 @@ class DistributionPrior(Prior):
     def sample(self, n: int, *, seed: int) -> Tensor:
         """Draw ``n`` parameters through the Distribution's own sampler."""
         with global_seed(seed, "prior", device=self._home):
-            return self.distribution.sample(torch.Size([n])).to("cpu", torch.float32)
+            drawn = self.distribution.sample(torch.Size([n])).cpu()
+        phi = drawn.float()
+        # Rounding may carry a draw past an edge; the float32 number on its other side lies inside.
+        back = phi.nextafter(torch.where(phi > drawn, -torch.inf, torch.inf))
+        return torch.where((phi == drawn) | self.contains(phi).unsqueeze(-1), phi, back)
 
     def log_prob(self, phi: Tensor) -> Tensor:
         """Return the log density, minus infinity outside the support."""
@@ -184,16 +188,24 @@ class DistributionPrior(Prior):
         return {"kind": "distribution", "distribution": _describe_distribution(self.distribution), "names": list(self.names)}
 
 
-class SamplerPrior(Prior):
+class _DrawsOnly(Prior):
+    """A prior without a density."""
+
+    has_density = False
+
+    def log_prob(self, phi: Tensor) -> Tensor:
+        """Say that there is no density."""
+        raise InputError("log_prob: expected a law with a density, got one known by draws only; log_ratio gives a posterior relative to its prior")
+
+
+class SamplerPrior(_DrawsOnly):
     """A prior known through its sampler only: posterior samples and ratios exist, a density does not.
 
     Args:
-        sampler: ``sampler(n, seed) -> (n, D)`` array or tensor.
+        sampler: ``sampler(n, seed) -> (n, D)`` array or tensor; seeds have 32 bits, as numpy and scipy want them.
         names: one name per parameter.
         contains: ``contains(phi) -> (n,)`` booleans; without it every φ counts as inside.
     """
-
-    has_density = False
 
     def __init__(
         self,
@@ -209,34 +221,31 @@ class SamplerPrior(Prior):
 
     def sample(self, n: int, *, seed: int) -> Tensor:
         """Draw ``n`` parameters from the sampler."""
-        phi = as_float_tensor("prior sampler", self._sampler(n, seed)).cpu()
+        phi = as_float_tensor("prior sampler", self._sampler(n, seed % 2**32)).cpu()
         check_shape("prior sampler", phi, (n, self.dimension))
+        check_finite("prior sampler", phi)
         return phi
-
-    def log_prob(self, phi: Tensor) -> Tensor:
-        """Say that there is no density."""
-        raise _no_density()
 
     def contains(self, phi: Tensor) -> Tensor:
         """Return what the given function says, True without one."""
         if self._contains is None:
             return torch.ones(len(phi), dtype=torch.bool, device=phi.device)
-        return torch.as_tensor(self._contains(phi.detach().cpu()), device=phi.device)
+        inside = torch.as_tensor(self._contains(phi.detach().cpu()), dtype=torch.bool, device=phi.device)
+        check_shape("contains", inside, (len(phi),))
+        return inside
 
     def describe(self) -> dict[str, Any]:
         """Return the names: a function cannot be stored and is asked for again at loading."""
         return {"kind": "sampler", "names": list(self.names)}
 
 
-class EmpiricalPrior(Prior):
+class EmpiricalPrior(_DrawsOnly):
     """The law of given draws: where nobody knows the prior, the parameters of the simulations serve.
 
     Args:
         draws: shape (n, D).
         names: one name per parameter.
     """
-
-    has_density = False
 
     def __init__(self, draws: Any, *, names: Sequence[str] | None = None) -> None:
         self.draws = as_float_tensor("prior draws", draws).cpu()
@@ -250,10 +259,6 @@ class EmpiricalPrior(Prior):
         passes, rest = divmod(n, len(self.draws))
         rows = torch.cat([torch.arange(len(self.draws)).repeat(passes), torch.randperm(len(self.draws), generator=stream)[:rest]])
         return self.draws[rows[torch.randperm(n, generator=stream)]]
-
-    def log_prob(self, phi: Tensor) -> Tensor:
-        """Say that there is no density."""
-        raise _no_density()
 
     def contains(self, phi: Tensor) -> Tensor:
         """Return True: the support is not known."""
@@ -292,7 +297,3 @@ def _describe_distribution(distribution: Distribution) -> dict[str, Any] | None:
     described: dict[str, Any] = {"name": name, "arguments": {key: value.tolist() for key, value in arguments.items()}}
     double = [key for key, value in arguments.items() if value.dtype == torch.float64]
     return described | {"double": double} if double else described
-
-
-def _no_density() -> InputError:
-    return InputError("log_prob: expected a law with a density, got one known by draws only; log_ratio gives a posterior relative to its prior")

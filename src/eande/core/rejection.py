@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from eande.core.checks import InputError
+from eande.core.checks import InputError, check_count
 from eande.core.prior import Prior, as_prior
 from eande.core.search import CLIMBERS, climb
 from eande.core.seeds import derive_seed, generator
@@ -76,7 +76,10 @@ def acceptance_rejection(
         proposal: π, a prior or torch Distribution to draw candidates from; the posterior's own prior by default.
         max_evaluations: the budget; beyond it :class:`BudgetExceeded` is raised, with what was found.
     """
+    check_count("max_evaluations", max_evaluations, 1)
     source = posterior.prior if proposal is None else as_prior(proposal)
+    if source.dimension != posterior.prior.dimension:
+        raise InputError(f"proposal: expected one of dimension {posterior.prior.dimension}, got dimension {source.dimension}")
     weight = _log_weight(posterior, proposal)
     accepted = _Accepted(posterior, _first_bound(posterior, weight, bound, proposal))
     return _accept(accepted, n, source, weight, seed, max_evaluations)
@@ -139,7 +142,7 @@ def _accept(
     batch = 0
     while len(accepted.phi) < n:
         left = max_evaluations - accepted.candidates
-        if left < _SMALLEST_BATCH:
+        if left < 1:
             info = accepted.info()
             raise BudgetExceeded(
                 f"sampling: expected {n} samples within {max_evaluations} evaluations, got {len(accepted.phi)} "
@@ -156,7 +159,7 @@ def _accept(
 
 def _batch_size(missing: int, accepted: int, candidates: int, left: int) -> int:
     rate = (accepted + 1) / (candidates + 2)
-    return max(_SMALLEST_BATCH, min(math.ceil(1.1 * missing / rate), _LARGEST_BATCH, left))
+    return min(max(_SMALLEST_BATCH, math.ceil(1.1 * missing / rate)), _LARGEST_BATCH, left)
 
 
 def _log_weight(posterior: Posterior, proposal: Any) -> Callable[[Tensor], Tensor]:

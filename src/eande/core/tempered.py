@@ -84,6 +84,7 @@ def tempered(
     if not posterior.prior.has_density:
         raise InputError("sampler: expected acceptance_rejection for a prior without a density, got tempered")
     check_count("particles", particles, 100)
+    check_count("max_evaluations", max_evaluations, 1)
     run = _Run(posterior, max(n, particles), seed, max_evaluations)
     while run.beta < 1:
         run.warm()

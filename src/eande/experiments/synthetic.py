@@ -20,6 +20,7 @@ from torch import Tensor
 from eande.core.model import EmbedAndEmulate
 from eande.core.networks import ResidualMLP
 from eande.core.scores import coefficient_of_variation
+from eande.core.seeds import global_seed
 from eande.diagnostics.distances import best_rotation, l1_distance, linear_r2
 from eande.experiments.records import check_head, provenance, write_json
 from eande.simulation.simulate import simulate
@@ -88,8 +89,9 @@ def train(cell: Cell) -> tuple[VonMisesFisher, EmbedAndEmulate]:
     # Late in training the score changes by 1e-4 nats: a smaller validation set would select by chance.
     validation = simulate(task, task.prior, 10_000, seed=cell.seed + 1_000_000, block_size=10_000, progress=False)
     # The data map has kinks, so its inverse is best learned by ReLUs; the emulator's truth is linear, so a small smooth one does.
-    encoder = ResidualMLP(task.dimension, 2, width=120, blocks=3)
-    emulator = ResidualMLP(task.prior.dimension, 2, width=60, blocks=1, activation="silu")
+    with global_seed(cell.seed, "networks"):
+        encoder = ResidualMLP(task.dimension, 2, width=120, blocks=3)
+        emulator = ResidualMLP(task.prior.dimension, 2, width=60, blocks=1, activation="silu")
     model = fit(simulations, task.prior, encoder=encoder, emulator=emulator, validation=validation, settings=settings_for(cell), progress=False)
     return task, model
 

@@ -72,7 +72,7 @@ def describe_simulator(simulator: Any, depth: int = 3) -> dict[str, Any]:
 def _describe_function(function: Any) -> dict[str, Any]:
     code = function.__code__
     cells = {name: cell.cell_contents for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True)}
-    found = {name: function.__globals__[name] for name in code.co_names if name in function.__globals__}
+    found = {name: function.__globals__[name] for name in sorted(_named(code)) if name in function.__globals__}
     given = {
         "defaults": function.__defaults__,
         "keywords": function.__kwdefaults__,
@@ -86,10 +86,20 @@ def _describe_function(function: Any) -> dict[str, Any]:
     return described
 
 
+def _inner(code: CodeType) -> list[CodeType]:
+    """Return the functions and comprehensions inside a piece of code."""
+    return [constant for constant in code.co_consts if isinstance(constant, CodeType)]
+
+
+def _named(code: CodeType) -> set[str]:
+    """Return the names that a piece of code, or a function inside it, looks up."""
+    return set(code.co_names).union(*map(_named, _inner(code)))
+
+
 def _stored(code: CodeType, instruction: str) -> set[str]:
     """Return the names that a piece of code, or a function inside it, assigns to with that instruction."""
-    inner = [constant for constant in code.co_consts if isinstance(constant, CodeType)]
-    return {step.argval for step in dis.get_instructions(code) if step.opname == instruction}.union(*(_stored(one, instruction) for one in inner))
+    own = {step.argval for step in dis.get_instructions(code) if step.opname == instruction}
+    return own.union(*(_stored(one, instruction) for one in _inner(code)))
 
 
 def _settings(values: Mapping[str, Any], changed: set[str]) -> dict[str, Any]:

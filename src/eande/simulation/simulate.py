@@ -26,7 +26,7 @@ from eande.core.seeds import derive_seed
 from eande.simulation.blocks import Job, SimulationError, Simulator
 from eande.simulation.executors import Pool, check_executor, make_pool
 from eande.simulation.provenance import describe_prior, describe_simulator
-from eande.simulation.simulations import Simulations
+from eande.simulation.simulations import Simulations, in_words
 from eande.simulation.targets import Memory, Stored
 from eande.simulation.workers import Report
 
@@ -111,7 +111,7 @@ def simulate(
         finally:
             pool.close()
         if run.reasons:
-            failed = f"{run.reasons.total()} of {run.ended} simulations failed ({run.commonest()})"
+            failed = f"{run.reasons.total()} of {run.ended} simulations failed ({in_words(run.reasons.elements())})"
             warnings.warn(f"{failed}: see simulations.failures", EandeWarning, stacklevel=2)
     return target.simulations()
 
@@ -218,14 +218,9 @@ class _Run:
         self._bar.update(self._task, completed=self.there + self.ended, news=news)
         if failed > self.failure_limit * self.ended and self.ended >= min(self.n - self.there, _ENOUGH_TO_JUDGE):
             kept = "" if self.target.path is None else f"; {self.target.path} keeps the rest, and redo='failed' tries the failed ones again"
-            raise SimulationError(
-                f"{failed} of {self.ended} simulations failed, more than failure_limit={self.failure_limit:g} allows: {self.commonest()}{kept}"
-            )
+            why = in_words(self.reasons.elements())
+            raise SimulationError(f"{failed} of {self.ended} simulations failed, more than failure_limit={self.failure_limit:g} allows: {why}{kept}")
         return True
-
-    def commonest(self) -> str:
-        """Return the three commonest reasons of failure."""
-        return "; ".join(f"{count} × {reason}" for reason, count in self.reasons.most_common(3))
 
     @contextmanager
     def _interruptible(self, bar: Progress) -> Iterator[None]:

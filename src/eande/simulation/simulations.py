@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,6 +44,11 @@ class Failures:
     def commonest(self, number: int = 3) -> list[tuple[str, int]]:
         """Return the commonest reasons with their counts."""
         return Counter(self.reasons).most_common(number)
+
+
+def in_words(reasons: Iterable[str]) -> str:
+    """Return the three commonest reasons of failure with their counts."""
+    return "; ".join(f"{count} × {reason}" for reason, count in Counter(reasons).most_common(3))
 
 
 class Simulations:
@@ -148,9 +153,11 @@ class Simulations:
         phi = self.phi[index]
         if phi.ndim != 2:
             raise InputError(f"simulations: expected a slice or a list of indices, got {index!r}; one datum is simulations.y[i]")
-        kept = round(len(self.failures) * len(phi) / max(1, len(self)))
+        # By groups: so many negatives there are.
+        groups = self.groups[index]
+        kept = round(len(self.failures) * len(groups.unique()) / max(1, len(self.groups.unique())))
         spread = torch.linspace(0, len(self.failures) - 1, kept).round().long() if kept else torch.zeros(0, dtype=torch.long)
-        return Simulations(phi, take(self.y, index), self.groups[index], self.failures[spread])
+        return Simulations(phi, take(self.y, index), groups, self.failures[spread])
 
     def rows(self, index: Tensor) -> Rows:
         """Return a batch that is read when a view asks for it."""

@@ -167,10 +167,11 @@ class Store:
         try:
             yield held
         finally:
-            if held:
-                if self.layout.record_file(block).exists():
+            try:
+                if held and self.layout.record_file(block).exists():
                     # Whoever makes a new lock file from now on looks for the record first, and finds it.
                     Path(lock.lock_file).unlink(missing_ok=True)
+            finally:
                 lock.release()
 
     def write(self, block: int, outcome: Outcome) -> Outcome:
@@ -232,7 +233,7 @@ class Store:
                     with _writable(self.path):
                         self.layout.record_file(block).unlink(missing_ok=True)
                     discarded = True
-        if discarded and not any(record.pieces for record in read_records(self.path)[0].values()):
+        if discarded and self.layout.y_shape and not any(record.pieces for record in read_records(self.path)[0].values()):
             # No data are left: their shape is open again, unless another process is writing some.
             with ExitStack() as held_blocks:
                 if all(held_blocks.enter_context(self.writing(block)) for block in range(len(self.sizes))):

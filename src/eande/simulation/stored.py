@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ import torch
 
 from eande.core.checks import InputError
 from eande.simulation.shards import REMEDY, Damaged, Layout, Record
-from eande.simulation.simulations import Failures, Simulations
+from eande.simulation.simulations import Failures, Simulations, in_words
 from eande.simulation.sources import Source, as_index
 from eande.simulation.store import Store
 
@@ -44,8 +43,7 @@ def open_store(path: str | Path, *, verify: bool = True, blocks: int | None = No
         failed_phi.append(parameters[~good])
         reasons += [record.failed[row] for row in sorted(record.failed)]
     if not any(map(len, rows)):
-        why = "; ".join(f"{count} × {reason}" for reason, count in Counter(reasons).most_common(3))
-        got = f"{len(reasons)} failed ones ({why})" if reasons else "none; simulate(…, store=…) fills it"
+        got = f"{len(reasons)} failed ones ({in_words(reasons)})" if reasons else "none; simulate(…, store=…) fills it"
         raise InputError(f"{path}: expected at least one complete simulation, got {got}")
     data = StoredData(layout, np.concatenate(rows), records, verify=verify)
     failures = Failures(torch.from_numpy(np.concatenate(failed_phi)), tuple(reasons))

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from eande.simulation.blocks import Outcome, SimulationError, block_sizes
-from eande.simulation.simulations import Failures, Simulations
+from eande.simulation.simulations import Failures, Simulations, in_words
 from eande.simulation.workers import Report
 
 _BLOCK_SIZE = 100
@@ -60,8 +60,7 @@ class Memory:
     def simulations(self) -> Simulations:
         """Return everything."""
         if self._phi is None or self._y is None:
-            why = "; ".join(f"{count} × {reason}" for reason, count in Counter(self._failed.values()).most_common(3))
-            raise SimulationError(f"none of {self._starts[-1]} simulations succeeded: {why}")
+            raise SimulationError(f"none of {self._starts[-1]} simulations succeeded: {in_words(self._failed.values())}")
         bad = sorted(self._failed)
         phi, y = torch.from_numpy(self._phi), torch.from_numpy(self._y)
         failures = Failures(phi[bad], tuple(self._failed[row] for row in bad))

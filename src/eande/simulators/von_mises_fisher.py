@@ -49,7 +49,7 @@ class VonMisesFisher:
     def __init__(self, kappa: float, *, dimension: int = 2, redundant: bool = False, seed: int = 0) -> None:
         check_positive("kappa", kappa)
         check_count("dimension", dimension, 2)
-        self.kappa, self.dimension, self.redundant = float(kappa), dimension, redundant
+        self.kappa, self.dimension, self.redundant, self.seed = float(kappa), dimension, redundant, seed
         self.matrix = _parameter_matrix(dimension)
         self._weights = _well_conditioned(np.random.default_rng(derive_seed(seed, "mlp")), dimension)
         names = [f"phi{i + 1}" for i in range(dimension)]

@@ -82,8 +82,8 @@ def fit(
     if members > 1 and warm_start is not None:
         raise InputError(f"members: expected 1 with warm_start=, got {members}: every member would start alike")
     check_members(members, encoder, emulator)
-    prior = training_prior(prior, simulations)
     train, held_out = (part.in_memory(_SMALL) for part in split(simulations, validation, settings.seed))
+    prior = training_prior(prior, simulations, validation)
     share = float(validation) if isinstance(validation, Real) else validation
     fingerprint = {} if checkpoint is None else describe_call(simulations, prior, settings, views, networks | {"validation": share})
     device = settings.device if settings.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"

@@ -44,8 +44,9 @@ def backward(
             outputs = [network(x) for network, x in inputs]
         fabric.backward(loss(outputs))
         return [output.detach() for output in outputs]
-    # Equal parts, so that none is a single row, which has no batch statistics.
-    parts = [x.tensor_split(-(-len(x) // micro_batch)) for x in batches]
+    # Equal parts; of two rows at least where there is batch normalisation, for a single one has no statistics.
+    least = 2 if any(isinstance(module, _NormBase) for module in model.modules()) else 1
+    parts = [x.tensor_split(max(1, min(-(-len(x) // micro_batch), len(x) // least))) for x in batches]
     leaves = []
     with torch.no_grad(), _frozen_statistics(model):
         for i, (network, pieces) in enumerate(zip(networks, parts, strict=True)):

@@ -49,7 +49,8 @@ class FitSettings:
         blocks: their number of residual blocks.
         normalization: their normalisation: ``"none"``, ``"layer"`` or ``"batch"`` (the paper's).
         ema: decay of the moving average of the weights that is validated and returned; None for the weights themselves.
-        restarts: number of short starts; the best by validation goes on. Networks you give are made anew for all starts but the first.
+        restarts: number of short starts; the best by validation goes on. Networks you give are made anew for all starts but the first,
+            but for what is frozen in them.
         restart_epochs: length of a short start; a twentieth of ``epochs`` by default.
         patience: stop at the first validation this many epochs after the best held-out score; None never stops early.
         validate_every: epochs between validations; a tenth of ``epochs`` by default, for each costs as much as many steps.

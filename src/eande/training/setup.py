@@ -77,8 +77,8 @@ def split(simulations: Simulations, validation: float | Simulations | None, seed
     return train, held_out
 
 
-def training_prior(prior: Any, simulations: Simulations) -> Prior:
-    """Return the prior, checked against the parameters of the simulations; these serve as draws where it is None."""
+def training_prior(prior: Any, simulations: Simulations, validation: Any) -> Prior:
+    """Return the prior, checked against the parameters of all simulations; those to train on serve as draws where it is None."""
     if prior is None:
         # One row per group, as training takes them: replicates do not make their parameters likelier.
         rows = np.unique(simulations.groups.numpy(), return_index=True)[1]
@@ -86,7 +86,8 @@ def training_prior(prior: Any, simulations: Simulations) -> Prior:
     known = as_prior(prior)
     if known.dimension != simulations.phi.shape[1]:
         raise InputError(f"phi: expected {known.dimension} parameters as in the prior, got {simulations.phi.shape[1]}")
-    for name, phi in (("phi", simulations.phi), ("failures", simulations.failures.phi)):
+    given = {"phi": simulations.phi, "failures": simulations.failures.phi}
+    for name, phi in (given | {"validation": validation.phi} if isinstance(validation, Simulations) else given).items():
         outside = (~known.contains(phi)).nonzero()[:, 0]
         if len(outside):
             first = int(outside[0])
@@ -178,14 +179,28 @@ def check_members(members: int, *networks: nn.Module | None) -> None:
 
 
 def _fresh(network: nn.Module, start: int, several: str = "restarts") -> nn.Module:
-    """Return a copy of a given network, with new random weights for every start after the first."""
+    """Return a copy of a given network, with new random weights for every start after the first; frozen parts stay as they are."""
     copied = copy.deepcopy(network).cpu()
     if start == 0:
         return copied
     fresh = _renewed(copied, {})
-    if all(torch.equal(old.cpu(), new) for old, new in zip(network.parameters(), fresh.parameters(), strict=True)):
+    _restore_frozen(network, fresh)
+    pairs = zip(network.parameters(), fresh.parameters(), strict=True)
+    trained = [torch.equal(old.cpu(), new) for old, new in pairs if old.requires_grad]
+    if trained and all(trained):
         raise InputError(f"{several}: expected 1 for a {type(network).__name__} without reset_parameters, got more: every start would be the same")
     return fresh
+
+
+def _restore_frozen(given: nn.Module, fresh: nn.Module) -> None:
+    """Give a renewed network the frozen parameters again, and the buffers of parts that are frozen as a whole."""
+    for name, parameter in given.named_parameters():
+        if not parameter.requires_grad:
+            fresh.get_parameter(name).requires_grad_(False).copy_(parameter)
+    for name, part in given.named_modules():
+        if any(True for _ in part.parameters()) and not any(parameter.requires_grad for parameter in part.parameters()):
+            for label, buffer in part.named_buffers():
+                fresh.get_submodule(name).get_buffer(label).copy_(buffer)
 
 
 def _renewed(module: nn.Module, known: dict[nn.Module, nn.Module]) -> nn.Module:
