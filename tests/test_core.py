@@ -211,6 +211,15 @@ def test_information_agrees_with_a_monte_carlo_estimate():
 # --- simulating
 
 
+def test_a_limit_brings_in_what_is_far():
+    standardizer = Standardizer(torch.tensor([1.0, 0.0]), torch.tensor([2.0, 1.0]), torch.tensor([3.0, math.inf]))
+    z = standardizer(torch.tensor([[5.0, 1e6], [-7e6, -2.0], [7.0, 0.0]]))
+    assert z[:, 1].tolist() == [1e6, -2.0, 0.0]
+    assert z[0, 0] == 2
+    assert z[1, 0].item() == pytest.approx(-3 - math.log(3.5e6 - 2), rel=1e-4)
+    assert z[2, 0] == 3
+
+
 def test_draws_of_a_precise_distribution_stay_inside_when_rounded():
     low = torch.tensor([2000.1, 0.1], dtype=torch.float64)
     prior = DistributionPrior(Independent(Uniform(low, low + 1), 1))

@@ -565,6 +565,40 @@ def test_what_was_frozen_stays_so_in_every_start(linear_simulations, several):
             assert not all(torch.equal(first[name], second[name]) for name in first)
 
 
+def test_heavy_tails_do_not_drown_the_data(tmp_path):
+    """Two Cauchy numbers around φ, where a standard deviation is that of the largest of all; their information is known by a grid."""
+    box, grid = BoxPrior([-1], [1]), torch.linspace(-0.999, 0.999, 1_000, dtype=torch.float64)
+
+    def cauchy(phi, rng):
+        return np.concatenate([phi + 0.1 * rng.standard_cauchy((len(phi), 2)), rng.standard_normal((len(phi), 1))], axis=1)
+
+    settings = FitSettings(epochs=60, batch_size=200, embedding_dimension=8, width=64, validate_every=20, device="cpu")
+    model = fit(simulate(cauchy, box, 4_000, seed=0, progress=False), box, settings=settings, progress=False)
+    limit = model.y_standardizer.limit
+    assert limit.isfinite().tolist() == [True, True, False]
+    assert model.y_standardizer.scale.max() < 2
+    test = simulate(cauchy, box, 1_000, seed=1, progress=False)
+
+    def log_likelihood(phi):
+        return -(1 + ((test.y[:, :2].double() - phi.unsqueeze(-1)) / 0.1) ** 2).log().sum(-1)
+
+    evidence = torch.stack([log_likelihood(point.expand(1_000)) for point in grid]).logsumexp(0) - math.log(1_000)
+    exact = (log_likelihood(test.phi[:, 0].double()) - evidence).mean().item()
+    posteriors = model.posteriors(test.y)
+    reached = np.mean([one.log_ratio(phi.unsqueeze(0)).item() for one, phi in zip(posteriors, test.phi, strict=True)])
+    assert reached > 0.85 * exact
+    model.save(tmp_path / "m.eande")
+    assert torch.equal(load(tmp_path / "m.eande").y_standardizer.limit, limit)
+
+
+def test_the_advice_to_an_over_fitted_model_is_no_longer_training():
+    torch.manual_seed(0)
+    simulations = Simulations.from_arrays(BOX.sample(200, seed=0), torch.randn(200, 400))
+    settings = FitSettings(epochs=60, learning_rate=3e-3, validate_every=10, normalizer_draws=200, device="cpu")
+    with pytest.warns(EandeWarning, match=r"it over-fits, for that score fell to .* shape \(1, n\)"):
+        fit(simulations, BOX, settings=settings, progress=False)
+
+
 def test_a_restart_keeps_the_averages_of_frozen_parts():
     network = nn.Sequential(nn.Linear(2, 8), nn.BatchNorm1d(8), nn.Linear(8, 8))
     network(torch.randn(50, 2))

@@ -14,6 +14,7 @@ from eande.core.checks import EandeWarning, InputError
 from eande.core.model import EmbedAndEmulate
 from eande.core.networks import ResidualMLP
 from eande.core.prior import BoxPrior, DistributionPrior, EmpiricalPrior, SamplerPrior
+from eande.core.seeds import generator
 from eande.core.similarities import Cosine, Dot
 from eande.simulation.blocks import SimulationError
 from eande.simulation.simulate import simulate
@@ -58,6 +59,46 @@ def test_repeated_draws_do_not_count_as_more():
     few = peaked(EmpiricalPrior(torch.linspace(0, 1, 50).unsqueeze(1)))
     assert few.posterior([0.5], draws=10_000).effective_draws < 50
     assert few.posterior([0.5], draws=10_000).normalizer_error == few.posterior([0.5], draws=50).normalizer_error
+
+
+def correlated(n):
+    first = torch.rand(n, 1, generator=generator(0)) * 2 - 1
+    return torch.cat([first, torch.where(torch.rand(n, 1, generator=generator(1)) < 0.5, first, -first)], dim=1)
+
+
+@pytest.mark.parametrize(
+    ("phi", "where"),
+    [
+        (BOX.sample(1_000, seed=0) / 3, "in phi"),
+        (BOX.sample(1_000, seed=0).abs() * torch.tensor([-1.0, 1.0]), "in phi"),
+        (torch.zeros(200, 2), "in phi"),
+        (correlated(5_000), "in how they go together"),
+    ],
+    ids=["a ninth of the box", "a quarter of it", "all the same", "only together"],
+)
+def test_parameters_that_are_no_draws_of_the_prior_are_noticed(phi, where):
+    simulations = Simulations.from_arrays(phi, torch.zeros(len(phi), 1))
+    with pytest.warns(EandeWarning, match=f"do not look like draws of the prior \\({where}"):
+        training_prior(BOX, simulations, None)
+
+
+def test_draws_of_the_prior_are_taken_for_such():
+    """Also where they are evenly spaced, few, replicated, or partly failed."""
+    side = torch.linspace(-1, 1, 41)[1::2]
+    normal = torch.distributions.MultivariateNormal(torch.zeros(2), torch.tensor([[1.0, 0.9], [0.9, 1.0]]))
+    torch.manual_seed(0)
+    drawn = BOX.sample(2_000, seed=1)
+    good = drawn[:, 0] < 0.3
+    for prior, phi, options in (
+        (BOX, BOX.sample(20_000, seed=0), {}),
+        (BOX, BOX.sample_evenly(512, first=0, seed=0), {}),
+        (BOX, torch.cartesian_prod(side, side), {}),
+        (BOX, BOX.sample(3, seed=0), {}),
+        (BOX, torch.cat([torch.zeros(500, 2), BOX.sample(200, seed=2)]), {"groups": [0] * 500 + list(range(1, 201))}),
+        (BOX, drawn[good], {"failed_phi": drawn[~good]}),
+        (normal, normal.sample((5_000,)), {}),
+    ):
+        training_prior(prior, Simulations.from_arrays(phi, torch.zeros(len(phi), 1), **options), None)
 
 
 def test_replicates_do_not_make_their_parameters_likelier():

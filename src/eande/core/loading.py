@@ -119,7 +119,7 @@ def _expect_calibration(model: EmbedAndEmulate, stored: dict[str, Tensor]) -> No
 def _empty_standardizer(path: str | Path, tensors: dict[str, Tensor], name: str) -> Standardizer:
     if f"{name}.mean" not in tensors or f"{name}.scale" not in tensors:
         raise InputError(f"{path}: expected the tensors {name}.mean and {name}.scale, got neither or one")
-    return Standardizer(tensors[f"{name}.mean"], tensors[f"{name}.scale"])
+    return Standardizer(tensors[f"{name}.mean"], tensors[f"{name}.scale"], tensors.get(f"{name}.limit"))
 
 
 def prior_from_description(description: dict[str, Any], draws: Tensor | None) -> Prior | None:

@@ -285,7 +285,7 @@ def _finish(trainer: _Trainer, state: TrainingState) -> EmbedAndEmulate:
         model.similarity.exponent.zero_()
         warnings.warn(
             f"on held-out data the model is no better than the prior ({reached:.3g} nats, the prior's own score is 0), so it returns the prior: "
-            "either the data say nothing about the parameters, or it needs more epochs or more simulations", EandeWarning, stacklevel=4,
+            f"{state.advice()}", EandeWarning, stacklevel=4,
         )  # fmt: skip
     elif draws < ENOUGH_DRAWS:
         warnings.warn(

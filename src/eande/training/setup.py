@@ -10,23 +10,26 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy import stats
 from torch import Tensor, nn
 
+from eande.core.calibration import first_of_groups
 from eande.core.checks import EandeWarning, InputError
 from eande.core.model import EmbedAndEmulate
-from eande.core.networks import ResidualMLP, Standardizer, default_encoder, describe_network, make_network
+from eande.core.networks import ResidualMLP, default_encoder, describe_network, make_network
 from eande.core.prior import EmpiricalPrior, Prior, as_prior
-from eande.core.seeds import global_seed
+from eande.core.seeds import derive_seed, generator, global_seed
 from eande.core.similarities import Cosine, Gaussians, make_similarity
 from eande.simulation.simulations import Simulations, digest
 from eande.simulation.sources import take
 from eande.simulation.views import View, fixed_views
 from eande.training.settings import FitSettings
+from eande.training.standardize import standardize_phi, standardize_y
 
-# A spread of so small a share of the mean is a few hundred units in the last place of float32.
-_COARSEST = 1e-5
 _FEW_HELD_OUT = 10
 _MOST_HELD_OUT = 2_000
+# Parameters are compared with so many draws of the prior, across so many directions; one of a million right ones may look wrong.
+_COMPARED, _DIRECTIONS, _IMPLAUSIBLE = 50_000, 4, 1e-6
 
 
 def check_types(simulations: Any, settings: Any, validation: Any, **given: Any) -> None:
@@ -81,8 +84,7 @@ def training_prior(prior: Any, simulations: Simulations, validation: Any) -> Pri
     """Return the prior, checked against the parameters of all simulations; those to train on serve as draws where it is None."""
     if prior is None:
         # One row per group, as training takes them: replicates do not make their parameters likelier.
-        rows = np.unique(simulations.groups.numpy(), return_index=True)[1]
-        return EmpiricalPrior(torch.cat([simulations.phi[torch.as_tensor(rows)], simulations.failures.phi]))
+        return EmpiricalPrior(torch.cat([simulations.phi[first_of_groups(simulations.groups)], simulations.failures.phi]))
     known = as_prior(prior)
     if known.dimension != simulations.phi.shape[1]:
         raise InputError(f"phi: expected {known.dimension} parameters as in the prior, got {simulations.phi.shape[1]}")
@@ -95,7 +97,25 @@ def training_prior(prior: Any, simulations: Simulations, validation: Any) -> Pri
                 f"{name}: expected every row inside the prior's support, got {len(outside)} outside, the first at index {first}: "
                 f"{phi[first].tolist()}"
             )
+    _compare_laws(known, torch.cat([simulations.phi[first_of_groups(simulations.groups)], simulations.failures.phi]))
     return known
+
+
+def _compare_laws(prior: Prior, phi: Tensor) -> None:
+    """Warn where parameters are no draws of the prior: along each of them, and along some directions across."""
+    drawn = prior.sample(_COMPARED, seed=derive_seed(0, "compared")).double()
+    phi = phi[torch.linspace(0, len(phi) - 1, min(len(phi), _COMPARED)).round().long()].double()
+    across = torch.randn(prior.dimension, _DIRECTIONS, generator=generator(0, "directions"), dtype=torch.float64)
+    directions = torch.cat([torch.eye(prior.dimension, dtype=torch.float64), across / drawn.std(0).clamp(min=1e-30).unsqueeze(1)], dim=1)
+    chances = [stats.ks_2samp(*pair).pvalue for pair in zip((phi @ directions).T.numpy(), (drawn @ directions).T.numpy(), strict=True)]
+    if min(chances) * len(chances) < _IMPLAUSIBLE:
+        worst = int(np.argmin(chances))
+        where = f"in {prior.names[worst]}" if worst < prior.dimension else "in how they go together"
+        warnings.warn(
+            f"phi: the parameters of the simulations do not look like draws of the prior ({where}; Kolmogorov–Smirnov p = {chances[worst]:.1g}), and "
+            "posteriors are wrong where they are not: pass the prior they were drawn from, or None for their own law; simulations that failed belong "
+            "to them (failed_phi)", EandeWarning, stacklevel=4,
+        )  # fmt: skip
 
 
 def build_model(
@@ -133,8 +153,8 @@ def build_model(
         prior,
         y_shape=shape,
         embedding_dimension=n,
-        y_standardizer=_standardize_y(train, views, per_channel=describe_network(encoder) is not None),
-        phi_standardizer=_standardize_phi(train, prior),
+        y_standardizer=standardize_y(train, views, per_channel=describe_network(encoder) is not None),
+        phi_standardizer=standardize_phi(train, prior),
     )
     model.frozen = tuple(name for name, x in model.named_parameters() if name.startswith(("encoder.", "emulator.")) and not x.requires_grad)
     return model
@@ -215,43 +235,6 @@ def _renewed(module: nn.Module, known: dict[nn.Module, nn.Module]) -> nn.Module:
             if callable(reset):
                 reset()
     return known[module]
-
-
-def _standardize_phi(train: Simulations, prior: Prior) -> Standardizer:
-    known = prior.location_and_scale()
-    if known is not None:
-        return _resolved("phi", *known)
-    phi = train.phi.double()
-    return _resolved("phi", phi.mean(0), phi.std(0, correction=0))
-
-
-def _resolved(name: str, mean: Tensor, scale: Tensor) -> Standardizer:
-    """Make a standardiser, and warn where float32 numbers of that size cannot resolve such a spread."""
-    coarse = (scale > 0) & (scale < _COARSEST * mean.abs())
-    if coarse.any():
-        warnings.warn(
-            f"{name}: {int(coarse.sum())} entries vary by less than a hundred-thousandth of their size, which float32 cannot resolve well: "
-            "subtract their common offset first", EandeWarning, stacklevel=6,
-        )  # fmt: skip
-    return Standardizer(mean, scale)
-
-
-def _standardize_y(train: Simulations, views: View | None, *, per_channel: bool) -> Standardizer:
-    """Standardise each entry of a vector, each channel of a field for our encoders, and all numbers alike for a user's."""
-    count, total, squares = 0, torch.zeros(()), torch.zeros(())
-    shift: Tensor | None = None
-    for y in map(Tensor.double, fixed_views(views, train.y)):
-        kept = y.ndim if y.ndim == 2 else 2 if per_channel else 0
-        axes = [axis for axis in range(y.ndim) if axis == 0 or axis >= kept]
-        if shift is None:
-            # Squares of a large common offset would cancel: count from the first rows' mean.
-            shift = y.mean(axes, keepdim=True)
-        total = total + (y - shift).sum(axes, keepdim=True)
-        squares = squares + ((y - shift) ** 2).sum(axes, keepdim=True)
-        count += y.numel() // shift.numel()
-    assert shift is not None
-    mean, variance = total / count, squares / count - (total / count) ** 2
-    return _resolved("y", (shift + mean)[0].cpu(), variance.clamp(min=0).sqrt()[0].cpu())
 
 
 def describe_call(simulations: Simulations, prior: Prior, settings: FitSettings, views: View | None, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -20,6 +20,9 @@ from eande.core.model import EmbedAndEmulate
 from eande.core.negatives import MemoryBank
 from eande.training.settings import FitSettings
 
+# Nats by which a held-out score that falls is worse than its best by more than chance.
+_FELL = 0.5
+
 
 @dataclass
 class TrainingState:
@@ -83,6 +86,16 @@ class TrainingState:
         if score > self.best_score:
             self.best_score, self.best_epoch = score, self.epoch
             self.best_weights = {name: tensor.detach().clone() for name, tensor in self.candidate.state_dict().items()}
+
+    def advice(self) -> str:
+        """Return what may help a run that found nothing."""
+        last = self.history[-1]["held_out_log_ratio"]
+        if last > self.best_score - _FELL:
+            return "either the data say nothing about the parameters, or it needs more epochs or more simulations"
+        return (
+            f"it over-fits, for that score fell to {last:.3g} in training; more simulations help, fewer weights (width, blocks), or an encoder that "
+            "knows what the data are: a series of n numbers given as shape (1, n), a field as (1, height, width), or encoder= of your own"
+        )
 
     def losses_since(self) -> dict[str, Tensor]:
         """Return the parts of the loss, a number per step since the last validation."""

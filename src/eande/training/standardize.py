@@ -1,0 +1,76 @@
+"""What the networks see: numbers around zero and of the size of one, whatever the units, and heavy tails brought in."""
+
+import math
+import warnings
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from eande.core.checks import EandeWarning
+from eande.core.networks import Standardizer
+from eande.core.prior import Prior
+from eande.simulation.simulations import Simulations
+from eande.simulation.sources import take
+from eande.simulation.views import View, fixed_views
+
+# A spread of so small a share of the mean is a few hundred units in the last place of float32.
+_COARSEST = 1e-5
+# A standard deviation of so many times what the quartiles say means heavy tails; beyond so many scales numbers are brought in.
+_HEAVY, _LIMIT = 3.0, 3.0
+# Data that quartiles are taken of: rows at least, and numbers at most.
+_FEWEST_ROWS, _NUMBERS = 100, 4_000_000
+
+
+def standardize_phi(train: Simulations, prior: Prior) -> Standardizer:
+    """Standardise each parameter: as the prior knows it, or as the simulations have it."""
+    known = prior.location_and_scale()
+    if known is not None:
+        return _resolved("phi", *known)
+    phi = train.phi.double()
+    return _resolved("phi", *_robust(phi, [0], phi.mean(0, keepdim=True), phi.std(0, correction=0, keepdim=True)))
+
+
+def standardize_y(train: Simulations, views: View | None, *, per_channel: bool) -> Standardizer:
+    """Standardise each entry of a vector, each channel of a field for our encoders, and all numbers alike for a user's."""
+    count, total, squares = 0, torch.zeros(()), torch.zeros(())
+    shift: Tensor | None = None
+    for y in map(Tensor.double, fixed_views(views, train.y)):
+        kept = y.ndim if y.ndim == 2 else 2 if per_channel else 0
+        axes = [axis for axis in range(y.ndim) if axis == 0 or axis >= kept]
+        if shift is None:
+            # Squares of a large common offset would cancel: count from the first rows' mean.
+            shift = y.mean(axes, keepdim=True)
+        total = total + (y - shift).sum(axes, keepdim=True)
+        squares = squares + ((y - shift) ** 2).sum(axes, keepdim=True)
+        count += y.numel() // shift.numel()
+    assert shift is not None
+    mean, variance = total / count, squares / count - (total / count) ** 2
+    # Some rows from everywhere do for quartiles.
+    rows = min(len(train), max(_FEWEST_ROWS, _NUMBERS // math.prod(y.shape[1:])))
+    spaced = take(train.y, torch.linspace(0, len(train) - 1, rows).round().long())
+    sample = torch.cat([view.double().cpu() for view in fixed_views(views, spaced)])
+    return _resolved("y", *_robust(sample, axes, (shift + mean).cpu(), variance.clamp(min=0).sqrt().cpu()))
+
+
+def _robust(sample: Tensor, axes: Sequence[int], mean: Tensor, scale: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Return location, scale and limit, without the rows' axis: by quartiles where few numbers far away make up most of the standard deviation."""
+    low, middle, high = torch.as_tensor(np.quantile(sample.numpy(), [0.25, 0.5, 0.75], axis=tuple(axes), keepdims=True))
+    # Of a normal law, this is its standard deviation.
+    typical = (high - low) / 1.349
+    heavy = (typical > 0) & (scale > _HEAVY * typical)
+    if not heavy.any():
+        return mean[0], scale[0], None
+    return torch.where(heavy, middle, mean)[0], torch.where(heavy, typical, scale)[0], torch.where(heavy, _LIMIT, torch.inf)[0]
+
+
+def _resolved(name: str, mean: Tensor, scale: Tensor, limit: Tensor | None = None) -> Standardizer:
+    """Make a standardiser, and warn where float32 numbers of that size cannot resolve such a spread."""
+    coarse = (scale > 0) & (scale < _COARSEST * mean.abs())
+    if coarse.any():
+        warnings.warn(
+            f"{name}: {int(coarse.sum())} entries vary by less than a hundred-thousandth of their size, which float32 cannot resolve well: "
+            "subtract their common offset first", EandeWarning, stacklevel=6,
+        )  # fmt: skip
+    return Standardizer(mean, scale, limit)
