@@ -107,7 +107,7 @@ def test_embeddings_that_are_not_finite_are_named():
     model = gaussian()
     encoder = model.encoder
     model.encoder = Function(lambda y: torch.where(y > 0.5, torch.nan, encoder(y)))
-    with pytest.raises(eande.InputError, match=r"embeddings of y\[0:100\]: expected finite numbers"):
+    with pytest.raises(eande.InputError, match=r"embeddings of y\[0:100\]: expected finite float32 numbers"):
         model.calibrate(pairs(100, 2), **AIMED)
 
 

@@ -234,7 +234,7 @@ def test_draws_of_a_precise_distribution_stay_inside_when_rounded():
 def test_samplers_get_seeds_that_scipy_takes():
     prior = SamplerPrior(lambda n, seed: stats.norm.rvs(size=(n, 2), random_state=seed))
     assert prior.sample(3, seed=2**62 + 5).shape == (3, 2)
-    with pytest.raises(InputError, match="prior sampler: expected finite numbers, got 2 NaN"):
+    with pytest.raises(InputError, match="prior sampler: expected finite float32 numbers, got 2 NaN"):
         SamplerPrior(lambda n, seed: torch.full((n, 1), float("nan")) if n > 2 or seed else torch.zeros(n, 1)).sample(2, seed=1)
     with pytest.raises(InputError, match=r"contains: expected shape \(4,\), got \(4, 1\)"):
         SamplerPrior(lambda n, seed: torch.rand(n, 1), contains=lambda phi: phi > 0).contains(torch.zeros(4, 1))

@@ -237,7 +237,7 @@ def test_a_redundant_parameter_is_known_as_such():
     others = [i for i in range(3) if i != redundant]
     assert found.parameter_information[others].min() > 0.1
     assert "+1.00·phi_R" in str(found)
-    with pytest.raises(eande.InputError, match="phi: expected finite numbers, got 1 NaN"):
+    with pytest.raises(eande.InputError, match="phi: expected finite float32 numbers, got 1 NaN"):
         identifiability(exact_model(task), eande.simulate(task, task.prior, 100, seed=0, progress=False), phi=[[0.0, 0.0, math.nan]])
 
 
@@ -399,7 +399,7 @@ def test_belonging_tells_wrong_arguments(belongs, held_out):
     check, prior = belongs
     with pytest.raises(eande.InputError, match=r"y: expected shape \(m, 1, 60\), got \(1, 2, 61\)"):
         check(torch.zeros(2, 61))
-    with pytest.raises(eande.InputError, match="expected finite numbers, got 1 NaN"):
+    with pytest.raises(eande.InputError, match="expected finite float32 numbers, got 1 NaN"):
         check(torch.full((1, 60), 0.0).index_fill_(1, torch.tensor([3]), torch.nan))
     with pytest.raises(eande.InputError, match="held_out: expected at least 100 different parameters, got 50"):
         eande.Belongs(check.model, eande.simulate(Smooth(), prior, 50, seed=0, progress=False))

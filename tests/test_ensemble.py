@@ -435,8 +435,9 @@ CASES = {
         "warm_start: expected a single model, got an ensemble of 2; go on from its members one by one",
     ),
     "one model": (lambda: eande.ensemble([gaussian()]), "models: expected a list of at least 2, got 1"),
-    "a model": (lambda: eande.ensemble(gaussian()), "models: expected a list of at least 2, got EmbedAndEmulate"),
-    "networks": (lambda: eande.ensemble([nn.Linear(1, 1), nn.Linear(1, 1)]), "models: expected fitted models, got Linear"),
+    "a model": (lambda: eande.ensemble(gaussian()), "models: expected a list of fitted models .*got EmbedAndEmulate"),
+    "names of files": (lambda: eande.ensemble(["a.eande"]), "models: expected a list of fitted models .*got 'a.eande'"),
+    "networks": (lambda: eande.ensemble([nn.Linear(1, 1), nn.Linear(1, 1)]), "models: expected a list of fitted models .*got Linear"),
     "other priors": (
         lambda: eande.ensemble([gaussian(), gaussian(prior=eande.BoxPrior([0.0], [1.0]))]),
         "models: expected one prior and one shape of y, got models that differ",
@@ -458,7 +459,7 @@ CASES = {
     "y too short": (lambda: gaussian().calibrate(other(y=torch.zeros(39, 1))), "phi and y: expected the same length, got 40 and 39"),
     "NaN in y": (
         lambda: gaussian().calibrate(other(y=torch.full((40, 1), torch.nan))),
-        r"y\[0:40\]: expected finite numbers, got 40 NaN or inf, the first at index \(0, 0\)",
+        r"y\[0:40\]: expected finite float32 numbers, got 40 NaN or inf, the first at index \(0, 0\)",
     ),
     "phi of two": (lambda: gaussian().calibrate(other(phi=torch.zeros(40, 2))), r"phi: expected shape \(n, 1\), got \(40, 2\)"),
     "phi outside": (
@@ -624,7 +625,7 @@ def test_an_earlier_calibration_is_forgotten_but_not_by_a_failed_call():
     state = {name: tensor.clone() for name, tensor in model.similarity.state_dict().items()}
     assert "slope" in state
     bad = eande.Simulations(held_out.phi, held_out.y.clone().index_fill_(0, torch.tensor([7]), torch.nan), held_out.groups)
-    with pytest.raises(InputError, match="expected finite numbers"):
+    with pytest.raises(InputError, match="expected finite float32 numbers"):
         model.calibrate(bad, **QUICK)
     assert all(torch.equal(tensor, model.similarity.state_dict()[name]) for name, tensor in state.items())
     assert model.calibrate(held_out, **QUICK) == first

@@ -30,6 +30,7 @@ from eande.training.fit import fit, learning_rate_factor
 from eande.training.gradients import backward
 from eande.training.settings import FitSettings
 from eande.training.setup import _fresh, split
+from eande.training.standardize import standardize_y
 
 NOISE = 0.3
 BOX = BoxPrior([-1, -1], [1, 1], names=["a", "b"])
@@ -589,6 +590,16 @@ def test_heavy_tails_do_not_drown_the_data(tmp_path):
     assert reached > 0.85 * exact
     model.save(tmp_path / "m.eande")
     assert torch.equal(load(tmp_path / "m.eande").y_standardizer.limit, limit)
+
+
+def test_fields_are_not_taken_for_heavy_tails():
+    """A few large numbers among many small ones may be another quantity, as in Lorenz 96, or what the field is about."""
+    y = 0.01 * torch.randn(200, 2, 20, generator=torch.Generator().manual_seed(0))
+    y[:, :, 3] *= 1_000
+    for per_channel in (True, False):
+        standardizer = standardize_y(Simulations.from_arrays(BOX.sample(200, seed=0), y), None, per_channel=per_channel)
+        assert standardizer.limit is None
+        assert standardizer.scale.max().item() == pytest.approx(y.std().item(), rel=0.2)
 
 
 def test_the_advice_to_an_over_fitted_model_is_no_longer_training():

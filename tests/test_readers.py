@@ -347,8 +347,8 @@ def spoiled(values, index, value):
 
 # What is in the second of three files, and the message after the file's path.
 BAD_MEMBERS = {
-    "NaN in phi": ({"phi": spoiled(PHI[0], 1, np.nan)}, ", phi: expected finite numbers, got 1 NaN or inf, the first at index 1"),
-    "too large a number": ({"phi": [1e300, 0]}, ", phi: expected finite numbers, got 1 NaN or inf, the first at index 0"),
+    "NaN in phi": ({"phi": spoiled(PHI[0], 1, np.nan)}, ", phi: expected finite float32 numbers, got 1 NaN or inf, the first at index 1"),
+    "too large a number": ({"phi": [1e300, 0]}, ", phi: expected finite float32 numbers, got 1 NaN or inf, the first at index 0"),
     "another dimension": ({"phi": [1.0, 2.0, 3.0]}, ", phi: expected 2 parameters as in 0.npz, got 3"),
     "phi no vector": ({"phi": np.zeros((2, 2))}, ", phi: expected a vector, got shape (2, 2)"),
     "phi empty": ({"phi": np.zeros(0)}, ", phi: expected a vector, got shape (0,)"),
@@ -441,9 +441,11 @@ def test_bad_numbers_are_named_when_they_are_read(write, value, tmp_path):
     path = tmp_path / ("run.nc" if write is as_netcdf else "run.npz")
     write(path, PHI[0], spoiled(Y[0], (12, 1), value))
     y = Simulations.from_files(tmp_path).y
-    with pytest.raises(InputError, match=re.escape(f"{path}, y: expected finite numbers, got 1 NaN or inf, the first at index (12, 1)")):
+    with pytest.raises(InputError, match=re.escape(f"{path}, y: expected finite float32 numbers, got 1 NaN or inf, the first at index (12, 1)")):
         y[0]
-    with pytest.raises(InputError, match=re.escape(f"{path}, y[10:15]: expected finite numbers, got 1 NaN or inf, the first at index (2, 1)")):
+    with pytest.raises(
+        InputError, match=re.escape(f"{path}, y[10:15]: expected finite float32 numbers, got 1 NaN or inf, the first at index (2, 1)")
+    ):
         y.windows(torch.tensor([0]), torch.tensor([10]), 5)
     assert torch.equal(y.windows(torch.tensor([0]), torch.tensor([13]), 5)[0], Y32[0, 13:18])
 
@@ -503,7 +505,7 @@ def test_bad_numbers_of_a_lazy_dataset_are_named_when_they_are_read(lazy):
     bad = lazy.chunk().assign(y=lazy["y"].chunk().where((lazy["run"] != 2) | (lazy["x"] != 1)))
     y = Simulations.from_xarray(bad, phi="phi", y="y", dimension="run").y
     assert torch.equal(y[1], Y32[1])
-    with pytest.raises(InputError, match=r"^y, run 2\[4:9\]: expected finite numbers, got 5 NaN or inf, the first at index \(0, 1\)$"):
+    with pytest.raises(InputError, match=r"^y, run 2\[4:9\]: expected finite float32 numbers, got 5 NaN or inf, the first at index \(0, 1\)$"):
         y.windows(torch.tensor([2]), torch.tensor([4]), 5)
 
 
@@ -529,11 +531,11 @@ BAD_DATASETS = {
     "words in phi": (from_xarray(lambda data: data.assign(phi=data["a"].astype(str))), "phi, 'phi': expected real numbers, got <U32"),
     "NaN in phi": (
         from_xarray(lambda data: data.where(data["a"] != PHI[3, 0])[["phi"]].merge(data[["y"]])),
-        "phi: expected finite numbers, got 2 NaN or inf, the first at index (3, 0)",
+        "phi: expected finite float32 numbers, got 2 NaN or inf, the first at index (3, 0)",
     ),
     "NaN in y": (
         from_xarray(lambda data: data.assign(y=data["y"].where(data["y"] != Y[3, 4, 2]))),
-        "y: expected finite numbers, got 1 NaN or inf, the first at index (3, 4, 2)",
+        "y: expected finite float32 numbers, got 1 NaN or inf, the first at index (3, 4, 2)",
     ),
 }
 

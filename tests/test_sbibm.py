@@ -115,7 +115,7 @@ def test_the_two_sample_score_knows_equal_from_different():
     assert c2st(first, second + torch.tensor([2.0, 0.0])) == pytest.approx(0.841, abs=0.03)
     with pytest.raises(InputError, match=r"samples: expected shape \(n, 2\)"):
         c2st(first, second[:, :1])
-    with pytest.raises(InputError, match="expected finite numbers"):
+    with pytest.raises(InputError, match="expected finite float32 numbers"):
         c2st(first, second / 0)
     with pytest.raises(InputError, match="every column to vary, got a constant one at index 1"):
         c2st(first * torch.tensor([1.0, 0.0]), second)

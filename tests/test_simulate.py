@@ -1,6 +1,7 @@
 """Simulating: the same result wherever it runs, failures that are kept in mind, data that are read when asked for."""
 
 import os
+import re
 import signal
 import subprocess
 import threading
@@ -147,11 +148,19 @@ def test_failures_are_kept_with_their_reason_and_never_become_data(tmp_path, exe
     assert (done.phi[:, 0] <= 0.5).all()
     assert (done.phi.abs()[:, 1] <= 0.9).all()
     counts = dict(done.failures.commonest(9))
-    assert set(counts) == {"ValueError: too high", "NaN in the data", "infinity in the data", "data of shape (3,) instead of (2,)"}
+    assert set(counts) == {"ValueError: too high", "NaN in the data", "infinity in the data, in float32", "data of shape (3,) instead of (2,)"}
     assert sum(counts.values()) == len(done.failures)
     attempted = torch.cat([done.phi, done.failures.phi])
     everything = simulate(noisy, 400).phi
     assert torch.equal(attempted[attempted[:, 0].argsort()], everything[everything[:, 0].argsort()])
+
+
+def test_failures_say_what_they_are_in_a_line():
+    failures = eande.Simulations.from_arrays(torch.rand(3, 2), torch.rand(3, 1), failed_phi=torch.rand(4, 2)).failures
+    assert re.fullmatch(r"Failures\(4: 4 × .+\)", repr(failures))
+    assert repr(failures[torch.zeros(0, dtype=torch.long)]) == "Failures(0)"
+    with pytest.raises(eande.InputError, match="failure_limit: expected a share of at most 1, got 7"):
+        simulate(noisy, 10, failure_limit=7)
 
 
 def test_a_batch_that_fails_is_tried_one_by_one():

@@ -61,7 +61,7 @@ def check_finite(name: str, values: Tensor) -> None:
     if bad.any():
         first = tuple(int(i) for i in bad.nonzero()[0])
         where = first[0] if len(first) == 1 else first
-        raise InputError(f"{name}: expected finite numbers, got {int(bad.sum())} NaN or inf, the first at index {where}")
+        raise InputError(f"{name}: expected finite float32 numbers, got {int(bad.sum())} NaN or inf, the first at index {where}")
 
 
 def check_shape(name: str, values: Tensor, expected: Sequence[int | str]) -> None:

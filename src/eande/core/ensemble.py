@@ -154,11 +154,12 @@ def ensemble(models: Sequence[EmbedAndEmulate]) -> EmbedAndEmulate:
 
 
 def _check_members(models: Any) -> None:
-    if not isinstance(models, Sequence) or len(models) < 2:
-        raise InputError(f"models: expected a list of at least 2, got {len(models) if isinstance(models, Sequence) else type(models).__name__}")
+    wrong = next((model for model in models if not isinstance(model, EmbedAndEmulate)), None) if isinstance(models, Sequence) else models
+    if wrong is not None:
+        raise InputError(f"models: expected a list of fitted models (from files: eande.load(path)), got {wrong!r}")
+    if len(models) < 2:
+        raise InputError(f"models: expected a list of at least 2, got {len(models)}")
     for model in models:
-        if not isinstance(model, EmbedAndEmulate):
-            raise InputError(f"models: expected fitted models, got {type(model).__name__}")
         # As fitted, β is 1, or 0 where nothing better than the prior was found.
         calibrated = model.similarity.slope is not None or model.similarity.turn is not None
         if model.members or calibrated or model.similarity.exponent.item() not in (0, 1):

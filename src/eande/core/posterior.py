@@ -58,6 +58,11 @@ class Posterior:
         self.model, self.similarity, self.embedded, self.prior, self.bank = model, model.similarity, embedded, prior, bank
         self.log_normalizer, self.normalizer_error, self.effective_draws = log_normalizer, normalizer_error, effective_draws
 
+    def __repr__(self) -> str:
+        """Return of what, and how well its normaliser is known, in a line."""
+        known = f"log C = {self.log_normalizer:.3f} ± {self.normalizer_error:.2g}, carried by {self.effective_draws:.0f} draws"
+        return f"Posterior(of {', '.join(self.prior.names)}; {known})"
+
     def score(self, phi: Any) -> Tensor:
         """Return s(f, g(φ)), shape (n,): log r without its normaliser, minus infinity outside the training prior's support."""
         phi = as_float_tensor("phi", phi, device=self.model.device)

@@ -210,7 +210,7 @@ def _screened(phi: np.ndarray, y: np.ndarray, failed: dict[int, str], *, smooth:
         if np.isnan(flat[row]).any():
             failed.setdefault(row, "NaN in the data")
         elif np.isinf(flat[row]).any():
-            failed.setdefault(row, "infinity in the data")
+            failed.setdefault(row, "infinity in the data, in float32")
     y[list(failed)] = np.nan
     return Outcome(phi, y if len(failed) < len(y) else None, dict(sorted(failed.items())), smooth and not failed)
 

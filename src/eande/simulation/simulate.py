@@ -126,6 +126,8 @@ def _check(
     check_count("seed", seed, 0)
     check_choice("design", design, DESIGNS)
     check_at_least("failure_limit", failure_limit, 0)
+    if failure_limit > 1:
+        raise InputError(f"failure_limit: expected a share of at most 1, got {failure_limit}")
     if block_size is not None:
         check_count("block_size", block_size, 1)
         if block_size > _LARGEST_BLOCK:

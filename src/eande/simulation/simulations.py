@@ -21,7 +21,7 @@ from eande.simulation.sources import Rows, Source, take
 _ROWS_IN_FINGERPRINT, _NUMBERS_IN_FINGERPRINT = 1_024, 16_000_000
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Failures:
     """Simulations that gave no data: their parameters still belong to the prior, and serve as negatives in training.
 
@@ -36,6 +36,10 @@ class Failures:
     def __len__(self) -> int:
         """Return the number of failed simulations."""
         return len(self.phi)
+
+    def __repr__(self) -> str:
+        """Return how many, and mostly why, in a line."""
+        return f"Failures({len(self)}{': ' if self.reasons else ''}{in_words(self.reasons)})"
 
     def __getitem__(self, index: Tensor) -> Failures:
         """Return the chosen ones."""

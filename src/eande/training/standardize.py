@@ -1,8 +1,6 @@
 """What the networks see: numbers around zero and of the size of one, whatever the units, and heavy tails brought in."""
 
-import math
 import warnings
-from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -18,7 +16,7 @@ from eande.simulation.views import View, fixed_views
 # A spread of so small a share of the mean is a few hundred units in the last place of float32.
 _COARSEST = 1e-5
 # A standard deviation of so many times what the quartiles say means heavy tails; beyond so many scales numbers are brought in.
-_HEAVY, _LIMIT = 3.0, 3.0
+_HEAVY, _LIMIT = 3.0, 1.0
 # Data that quartiles are taken of: rows at least, and numbers at most.
 _FEWEST_ROWS, _NUMBERS = 100, 4_000_000
 
@@ -29,7 +27,7 @@ def standardize_phi(train: Simulations, prior: Prior) -> Standardizer:
     if known is not None:
         return _resolved("phi", *known)
     phi = train.phi.double()
-    return _resolved("phi", *_robust(phi, [0], phi.mean(0, keepdim=True), phi.std(0, correction=0, keepdim=True)))
+    return _resolved("phi", *_robust(phi, phi.mean(0), phi.std(0, correction=0)))
 
 
 def standardize_y(train: Simulations, views: View | None, *, per_channel: bool) -> Standardizer:
@@ -47,22 +45,25 @@ def standardize_y(train: Simulations, views: View | None, *, per_channel: bool) 
         count += y.numel() // shift.numel()
     assert shift is not None
     mean, variance = total / count, squares / count - (total / count) ** 2
+    mean, scale = (shift + mean)[0].cpu(), variance.clamp(min=0).sqrt()[0].cpu()
+    if y.ndim > 2:
+        # Where numbers of many places are standardised alike, a few far away may be what the field is about.
+        return _resolved("y", mean, scale)
     # Some rows from everywhere do for quartiles.
-    rows = min(len(train), max(_FEWEST_ROWS, _NUMBERS // math.prod(y.shape[1:])))
+    rows = min(len(train), max(_FEWEST_ROWS, _NUMBERS // y.shape[1]))
     spaced = take(train.y, torch.linspace(0, len(train) - 1, rows).round().long())
-    sample = torch.cat([view.double().cpu() for view in fixed_views(views, spaced)])
-    return _resolved("y", *_robust(sample, axes, (shift + mean).cpu(), variance.clamp(min=0).sqrt().cpu()))
+    return _resolved("y", *_robust(torch.cat([view.double().cpu() for view in fixed_views(views, spaced)]), mean, scale))
 
 
-def _robust(sample: Tensor, axes: Sequence[int], mean: Tensor, scale: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Return location, scale and limit, without the rows' axis: by quartiles where few numbers far away make up most of the standard deviation."""
-    low, middle, high = torch.as_tensor(np.quantile(sample.numpy(), [0.25, 0.5, 0.75], axis=tuple(axes), keepdims=True))
+def _robust(sample: Tensor, mean: Tensor, scale: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Return location, scale and limit of every column: by quartiles where few numbers far away make up most of the standard deviation."""
+    low, middle, high = torch.as_tensor(np.quantile(sample.numpy(), [0.25, 0.5, 0.75], axis=0))
     # Of a normal law, this is its standard deviation.
     typical = (high - low) / 1.349
     heavy = (typical > 0) & (scale > _HEAVY * typical)
     if not heavy.any():
-        return mean[0], scale[0], None
-    return torch.where(heavy, middle, mean)[0], torch.where(heavy, typical, scale)[0], torch.where(heavy, _LIMIT, torch.inf)[0]
+        return mean, scale, None
+    return torch.where(heavy, middle, mean), torch.where(heavy, typical, scale), torch.where(heavy, _LIMIT, torch.inf)
 
 
 def _resolved(name: str, mean: Tensor, scale: Tensor, limit: Tensor | None = None) -> Standardizer:
