@@ -96,7 +96,7 @@ def box_model(names=("a", "b"), similarity=None):
 
 def test_log_prob_integrates_to_one_on_a_box():
     posterior = box_model().posterior([1.0])
-    assert re.fullmatch(r"Posterior\(of phi1, phi2; log C = \S+ ± \S+, carried by \d+ draws\)", repr(posterior))
+    assert re.fullmatch(r"Posterior\(of a, b; log C = \S+ ± \S+, carried by \d+ draws\)", repr(posterior))
     edge = torch.linspace(-3, 3, 601)
     middle = (edge[1:] + edge[:-1]) / 2
     grid = torch.cartesian_prod(middle, middle)

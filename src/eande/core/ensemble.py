@@ -156,7 +156,7 @@ def ensemble(models: Sequence[EmbedAndEmulate]) -> EmbedAndEmulate:
 def _check_members(models: Any) -> None:
     wrong = next((model for model in models if not isinstance(model, EmbedAndEmulate)), None) if isinstance(models, Sequence) else models
     if wrong is not None:
-        raise InputError(f"models: expected a list of fitted models (from files: eande.load(path)), got {wrong!r}")
+        raise InputError(f"models: expected a list of fitted models (from files: eande.load(path)), got {repr(wrong).partition('(')[0]}")
     if len(models) < 2:
         raise InputError(f"models: expected a list of at least 2, got {len(models)}")
     for model in models:

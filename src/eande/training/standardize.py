@@ -10,15 +10,14 @@ from eande.core.checks import EandeWarning
 from eande.core.networks import Standardizer
 from eande.core.prior import Prior
 from eande.simulation.simulations import Simulations
-from eande.simulation.sources import take
 from eande.simulation.views import View, fixed_views
 
 # A spread of so small a share of the mean is a few hundred units in the last place of float32.
 _COARSEST = 1e-5
 # A standard deviation of so many times what the quartiles say means heavy tails; beyond so many scales numbers are brought in.
 _HEAVY, _LIMIT = 3.0, 1.0
-# Data that quartiles are taken of: rows at least, and numbers at most.
-_FEWEST_ROWS, _NUMBERS = 100, 4_000_000
+# Quartiles are taken of so many numbers at most.
+_NUMBERS = 4_000_000
 
 
 def standardize_phi(train: Simulations, prior: Prior) -> Standardizer:
@@ -34,6 +33,7 @@ def standardize_y(train: Simulations, views: View | None, *, per_channel: bool) 
     """Standardise each entry of a vector, each channel of a field for our encoders, and all numbers alike for a user's."""
     count, total, squares = 0, torch.zeros(()), torch.zeros(())
     shift: Tensor | None = None
+    sample: list[Tensor] = []
     for y in map(Tensor.double, fixed_views(views, train.y)):
         kept = y.ndim if y.ndim == 2 else 2 if per_channel else 0
         axes = [axis for axis in range(y.ndim) if axis == 0 or axis >= kept]
@@ -43,16 +43,16 @@ def standardize_y(train: Simulations, views: View | None, *, per_channel: bool) 
         total = total + (y - shift).sum(axes, keepdim=True)
         squares = squares + ((y - shift) ** 2).sum(axes, keepdim=True)
         count += y.numel() // shift.numel()
+        if y.ndim == 2:
+            # Some rows from everywhere do for quartiles.
+            sample.append(y[:: 1 + len(train) * y.shape[1] // _NUMBERS].cpu())
     assert shift is not None
     mean, variance = total / count, squares / count - (total / count) ** 2
     mean, scale = (shift + mean)[0].cpu(), variance.clamp(min=0).sqrt()[0].cpu()
-    if y.ndim > 2:
+    if not sample:
         # Where numbers of many places are standardised alike, a few far away may be what the field is about.
         return _resolved("y", mean, scale)
-    # Some rows from everywhere do for quartiles.
-    rows = min(len(train), max(_FEWEST_ROWS, _NUMBERS // y.shape[1]))
-    spaced = take(train.y, torch.linspace(0, len(train) - 1, rows).round().long())
-    return _resolved("y", *_robust(torch.cat([view.double().cpu() for view in fixed_views(views, spaced)]), mean, scale))
+    return _resolved("y", *_robust(torch.cat(sample), mean, scale))
 
 
 def _robust(sample: Tensor, mean: Tensor, scale: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
