@@ -120,6 +120,7 @@ def test_a_periodic_axis_makes_shifts_invisible():
 def test_the_default_encoder_follows_the_shape():
     assert isinstance(default_encoder((7,), 4), ResidualMLP)
     assert default_encoder((2, 100), 4).settings["dimensions"] == 1
+    assert default_encoder((2, 100), 4, width=128).settings["width"] == 16, "128 in the last stage"
     two = default_encoder((2, 30, 30), 4)
     assert (two.settings["dimensions"], two.settings["depth"], two.settings["stem"]) == (2, 18, "narrow")
     assert describe_network(nn.Linear(1, 1)) is None

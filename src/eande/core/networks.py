@@ -214,13 +214,13 @@ class _ConvolutionBlock(nn.Module):
 
 
 def default_encoder(shape: Sequence[int], outputs: int, *, width: int = 256, blocks: int = 3, normalization: str = "none") -> nn.Module:
-    """Choose an encoder by the shape of one datum: a vector, a line with channels, or a grid with channels."""
+    """Choose an encoder by the shape of one datum, a vector, a line with channels, or a grid with channels; its last layers have that width."""
     if len(shape) == 1:
         return ResidualMLP(shape[0], outputs, width=width, blocks=blocks, normalization=normalization)
     if len(shape) in (2, 3):
         # A wide stem divides the resolution by four before the first block: too much for small fields.
         stem = "wide" if min(shape[1:]) >= 64 else "narrow"
-        return ResNet(shape[0], outputs, dimensions=len(shape) - 1, stem=stem)
+        return ResNet(shape[0], outputs, dimensions=len(shape) - 1, width=max(1, width // 8), stem=stem)
     raise InputError(f"y: expected data of shape (d,), (channels, length) or (channels, height, width), got {show_shape(shape)}; pass encoder=")
 
 

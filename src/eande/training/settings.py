@@ -45,8 +45,8 @@ class FitSettings:
         memory_bank: number of past pairs used as further negatives.
         micro_batch: rows per pass of a network; the gradient is still that of the whole batch, at the memory of this many rows. With batch
             normalisation, statistics are then those of the micro-batches.
-        width: hidden width of the default encoder for vectors and of the emulator.
-        blocks: their number of residual blocks.
+        width: hidden width of the emulator and of the default encoder, for a series or a grid that of a ResNet-18's last stage (usually 512).
+        blocks: number of residual blocks of the emulator and of an encoder for vectors.
         normalization: their normalisation: ``"none"``, ``"layer"`` or ``"batch"`` (the paper's).
         ema: decay of the moving average of the weights that is validated and returned; None for the weights themselves.
         restarts: number of short starts; the best by validation goes on. Networks you give are made anew for all starts but the first,
