@@ -1,6 +1,7 @@
 """The command line, at toy size."""
 
 import json
+import re
 
 import pytest
 from typer.testing import CliRunner
@@ -40,7 +41,9 @@ def test_the_lorenz96_study_runs_at_toy_size(tmp_path):
     assert "expected runs with the same settings" in " ".join(refused.output.split())
     page = CliRunner().invoke(app, [*arguments, "--only", "page", "--pages", str(tmp_path / "pages")])
     assert page.exit_code == 0, page.output
-    assert "| ensemble | 1 |" in (tmp_path / "pages" / "lorenz96.md").read_text()
+    written = (tmp_path / "pages" / "lorenz96.md").read_text()
+    assert "| ensemble | 1 |" in written
+    assert re.search(r"of counts in cells and of radii: plain \S+ and \S+, anchored \S+ and \S+,", written), "both tests, for every method"
     assert (tmp_path / "pages" / "lorenz96-main-posteriors.png").stat().st_size > 10_000
     assert all(len(run["per_datum"]["mmd2_0.05_100"]) == 3 for run in content["runs"])
     assert (tmp_path / "lorenz96-main-posterior.png").stat().st_size > 10_000
