@@ -100,7 +100,7 @@ CASES = {
     "encoder's output": (lambda: fit(encoder=nn.Linear(3, 5)), r"output of the encoder: expected shape \(2, 4\), got \(2, 5\)"),
     "encoder's input": (
         lambda: fit(encoder=nn.Linear(7, 4)),
-        r"encoder: expected a network that takes a batch of shape \(2, 3\), got an error from it",
+        r"encoder: expected a network that takes a batch of shape \(2, 3\), got an error",
     ),
     "encoder's type": (lambda: fit(encoder=nn.LSTM(3, 4)), "encoder: expected a tensor as output, got tuple"),
     "emulator's output": (lambda: fit(emulator=nn.Linear(2, 5)), r"output of the emulator: expected shape \(2, 4\), got \(2, 5\)"),
@@ -184,6 +184,21 @@ def model():
 def test_wrong_observations(model, y, options, message):
     with pytest.raises(InputError, match=message):
         model.posterior(y, **options)
+
+
+class DeafToMissing(torch.nn.Linear):
+    def forward(self, y):
+        return super().forward(y.nan_to_num(posinf=0, neginf=0))
+
+
+@pytest.mark.parametrize("missing", [torch.nan, torch.inf])
+@pytest.mark.parametrize("pooled", [False, True])
+def test_missing_numbers_are_refused_even_where_the_encoder_hides_them(missing, pooled):
+    prior, emulator = eande.BoxPrior([0, 0], [1, 1]), torch.nn.Linear(2, 4)
+    model = eande.EmbedAndEmulate(DeafToMissing(3, 4), emulator, eande.core.similarities.Cosine(1.0), prior, y_shape=(3,), embedding_dimension=4)
+    y = torch.tensor([0.0, missing, 0.0])
+    with pytest.raises(InputError, match=r"y: expected finite float32 numbers, got 1 NaN or inf, the first at index \(0, 1\)"):
+        model.posterior(y.unsqueeze(0) if pooled else y, pooled=pooled)
 
 
 def test_wrong_parameters_of_a_posterior(model):

@@ -202,13 +202,50 @@ def test_recorded_emulation_is_as_exact_as_float32():
     with torch.no_grad():
         exact = copy.deepcopy(model).double()
         exact = exact.similarity.place(exact.emulator(exact.phi_standardizer(phi.double())))
-    plain = (model.emulate_all(phi).double() - exact).abs().max().item()
+    posterior = model.posterior(torch.zeros(2))
+    exact = posterior.embedded.double() @ exact.T / 0.001
+    launched = posterior.score(phi)
+    plain = (launched.double() - exact).abs().max().item()
     model.record()
     for _ in range(5):
-        recorded = model.emulate_all(phi)
+        recorded = posterior.score(phi)
     # Tensor cores were used, and lost hardly anything: in half precision it would be a thousand times as much.
-    assert not torch.equal(recorded, model.emulate(phi))
+    assert not torch.equal(recorded, launched)
     assert (recorded.double() - exact).abs().max().item() < 50 * plain
     half = copy.deepcopy(model).half()
     with torch.no_grad():
-        assert (half.similarity.place(half.emulator(half.phi_standardizer(phi.half())).float()).double() - exact).abs().max().item() > 1_000 * plain
+        rough = half.similarity.place(half.emulator(half.phi_standardizer(phi.half())).float())
+    assert ((posterior.embedded @ rough.T / 0.001).double() - exact).abs().max().item() > 1_000 * plain
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_posterior_made_before_calibration_stays_what_it_was(model, device):
+    here, phi = copy.deepcopy(model).to(device), PRIOR.sample(3_000, seed=0)
+    before = here.posterior([0.2, -0.4])
+    values = before.log_prob(phi)
+    held_out = eande.simulate(lambda phi, rng: phi + 0.6 * rng.standard_normal(phi.shape), PRIOR, 200, seed=1)
+    assert here.calibrate(held_out, kind="constant").exponent < 0.8
+    here.record()
+    for _ in range(5):
+        torch.testing.assert_close(before.log_prob(phi), values, atol=1e-4, rtol=1e-4)
+    assert (here.posterior([0.2, -0.4]).log_prob(phi) - values).abs().max() > 1
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_recorded_posteriors_belong_to_their_priors_and_data(model, device):
+    here, phi = copy.deepcopy(model).to(device), PRIOR.sample(100, seed=0)
+    narrow = eande.BoxPrior([-0.5, -0.5], [0.5, 0.5])
+    observed = torch.tensor([[0.2, -0.4], [-0.1, 0.3], [0.0, 0.0]])
+
+    def values():
+        single = [here.posterior(y, prior=prior, draws=2_000) for prior in (None, narrow) for y in observed]
+        several = [posterior for prior in (None, narrow) for posterior in here.posteriors(observed, prior=prior, draws=2_000)]
+        return torch.stack([posterior.log_prob(phi) for posterior in (*single, *several)])
+
+    expected = values()
+    torch.testing.assert_close(expected[:6], expected[6:], atol=1e-4, rtol=1e-4)
+    here.record()
+    for _ in range(6):
+        torch.testing.assert_close(values(), expected, atol=1e-3, rtol=1e-4)
+    with pytest.raises(eande.InputError, match=r"y: expected finite float32 numbers, got 1 NaN or inf, the first at index \(0, 1\)"):
+        here.posterior([0.2, torch.nan])

@@ -29,18 +29,7 @@ def as_float_tensor(name: str, value: Any, *, device: torch.device | str | None 
     import torch
 
     try:
-        masked = getattr(value, "mask", None)
-        if not isinstance(value, torch.Tensor) and hasattr(value, "__array__"):
-            value = value.__array__()
-            if masked is not None and hasattr(masked, "any") and masked.any():
-                raise InputError(f"{name}: expected numbers, got {int(masked.sum())} masked entries")
-            if not value.dtype.isnative or any(stride < 0 for stride in value.strides):
-                # torch takes neither.
-                value = value.astype(value.dtype.newbyteorder("="), order="C")
-        with warnings.catch_warnings():
-            # That a read-only array must not be written to, which we do not do.
-            warnings.filterwarnings("ignore", message=".*not writable")
-            tensor = torch.as_tensor(value)
+        tensor = value if isinstance(value, torch.Tensor) else _as_tensor(name, value)
     except InputError:
         raise
     except (TypeError, ValueError, RuntimeError) as error:
@@ -48,6 +37,23 @@ def as_float_tensor(name: str, value: Any, *, device: torch.device | str | None 
     if tensor.is_complex():
         raise InputError(f"{name}: expected real numbers, got {tensor.dtype}")
     return tensor.to(device=device, dtype=torch.float32)
+
+
+def _as_tensor(name: str, value: Any) -> Tensor:
+    import torch
+
+    masked = getattr(value, "mask", None)
+    if hasattr(value, "__array__"):
+        value = value.__array__()
+        if masked is not None and hasattr(masked, "any") and masked.any():
+            raise InputError(f"{name}: expected numbers, got {int(masked.sum())} masked entries")
+        if not value.dtype.isnative or any(stride < 0 for stride in value.strides):
+            # torch takes neither.
+            value = value.astype(value.dtype.newbyteorder("="), order="C")
+    with warnings.catch_warnings():
+        # That a read-only array must not be written to, which we do not do.
+        warnings.filterwarnings("ignore", message=".*not writable")
+        return torch.as_tensor(value)
 
 
 def check_finite(name: str, values: Tensor) -> None:

@@ -14,6 +14,7 @@ import copy
 import math
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -51,6 +52,7 @@ class _KeptBank(NamedTuple):
     draws: int
     state: tuple[tuple[int, int], ...]
     bank: PriorBank
+    locate: Recorder
 
 
 class EmbedAndEmulate(nn.Module):
@@ -93,12 +95,11 @@ class EmbedAndEmulate(nn.Module):
         self.y_standardizer = y_standardizer or Standardizer(torch.zeros(()), torch.ones(()))
         self.phi_standardizer = phi_standardizer or Standardizer(torch.zeros(()), torch.ones(()))
         self.history: list[dict[str, float]] = []
-        self.emulator_rows = 16_384
-        self.encoder_rows = max(1, min(_NUMBERS_AT_ONCE // math.prod(self.y_shape), 16_384))
+        self.emulator_rows, self.encoder_rows = 16_384, max(1, min(_NUMBERS_AT_ONCE // math.prod(self.y_shape), 16_384))
         self.members: tuple[EmbedAndEmulate, ...] = ()
         self.frozen: tuple[str, ...] = ()
         self._banks: list[_KeptBank] = []
-        self._recorders: dict[str, Recorder] = {}
+        self._faster: dict[str, Callable[..., dict[str, Tensor]]] = {}
         self.eval()
         self._check_outputs("encoder", encoder, self.y_shape)
         self._check_outputs("emulator", emulator, (self.prior.dimension,))
@@ -108,8 +109,7 @@ class EmbedAndEmulate(nn.Module):
             with torch.no_grad():
                 out = network(torch.zeros(2, *shape, device=self.device))
         except (RuntimeError, ValueError, TypeError, IndexError) as error:
-            given = show_shape((2, *shape))
-            raise InputError(f"{name}: expected a network that takes a batch of shape {given}, got an error from it ({error})") from error
+            raise InputError(f"{name}: expected a network that takes a batch of shape {show_shape((2, *shape))}, got an error ({error})") from error
         if not isinstance(out, Tensor):
             raise InputError(f"{name}: expected a tensor as output, got {type(out).__name__}")
         check_shape(f"output of the {name}", out, (2, self.embedding_dimension))
@@ -147,33 +147,34 @@ class EmbedAndEmulate(nn.Module):
             enabled: False goes back to running the networks as they are.
             compile: whether to compile them first, which takes a minute and shortens the rest.
         """
-        self._banks, self._recorders = [], {}
+        self._banks, self._faster = [], {}
         if enabled and self.device.type == "cuda":
             phi = self.prior.sample(_COMPARED, seed=derive_seed(0, "compared")).to(self.device)
             emulator = for_tensor_cores(self.emulator, self.similarity, self.phi_standardizer(phi))
-            run = {"embed": self.embed, "emulate": lambda phi: self.similarity.place(emulator(self.phi_standardizer(phi)))}
-            for name, network in run.items():
-                self._recorders[name] = Recorder(_named(torch.compile(network, dynamic=False) if compile else network), enabled=True)
-        return self
 
-    def _run(self, name: str, part: Tensor) -> Tensor:
-        """Embed or emulate without a gradient, recorded where that was asked for."""
-        if name in self._recorders and part.device == self.device:
-            return self._recorders[name](part)["output"]
-        output: Tensor = getattr(self, name)(part)
-        return output
+            def score(embedded: Tensor, phi: Tensor) -> dict[str, Tensor]:
+                return {"scores": self.similarity.score(embedded, self.similarity.place(emulator(self.phi_standardizer(phi))))}
+
+            compiled = partial(torch.compile, dynamic=False) if compile else lambda function: function
+            self._faster = {"score": Recorder(compiled(score), enabled=True), "locate": compiled(self._locate)}
+        return self
 
     def embed_all(self, y: Tensor) -> Tensor:
         """Embed many data, ``encoder_rows`` at a time, without a gradient."""
         with torch.no_grad():
-            return torch.cat([self._run("embed", part) for part in y.split(self.encoder_rows)])
+            return torch.cat([self.embed(part) for part in y.split(self.encoder_rows)])
 
     def emulate_all(self, phi: Tensor) -> Tensor:
         """Emulate many parameters, ``emulator_rows`` at a time, without a gradient."""
-        step = _ROUNDED if self._recorders else 1
         with torch.no_grad():
-            padded = ((part, functional.pad(part, (0, 0, 0, -len(part) % step))) for part in phi.split(self.emulator_rows))
-            return torch.cat([self._run("emulate", whole)[: len(part)] for part, whole in padded])
+            return torch.cat([self.emulate(part) for part in phi.split(self.emulator_rows)])
+
+    def score(self, similarity: Similarity, embedded: Tensor, phi: Tensor) -> Tensor:
+        """Return s(f, g(φ)) of one embedding (n,) and parameters (m, D), shape (m,); recorded where that was asked for and no gradient is."""
+        if "score" not in self._faster or similarity is not self.similarity or torch.is_grad_enabled():
+            return similarity.score(embedded.unsqueeze(0), self.emulate(phi))[0]
+        padded = functional.pad(phi, (0, 0, 0, -len(phi) % _ROUNDED))
+        return self._faster["score"](embedded.unsqueeze(0), padded)["scores"][0, : len(phi)]
 
     def posterior(self, y: Any, *, prior: Any = None, pooled: bool = False, draws: int = 10_000) -> Posterior:
         """Return the posterior of one observation: the encoder runs once, here.
@@ -188,48 +189,47 @@ class EmbedAndEmulate(nn.Module):
         if not pooled:
             check_shape("y", observed, self.y_shape)
             return self.posteriors(observed.unsqueeze(0), prior=prior, draws=draws)[0]
-        embedded = self._embed_observations(observed)
-        together = self.similarity.pool(embedded)
-        if len(embedded) > 1:
-            warnings.warn(
-                f"pooling {len(embedded)} observations: the errors of the model add up {len(embedded)}-fold in log r", EandeWarning, stacklevel=2
-            )
-        return self._posteriors(together.unsqueeze(0), prior, draws)[0]
+        posterior, m = self._posteriors(observed, prior, draws, pooled=True)[0], len(observed)
+        if m > 1:
+            warnings.warn(f"pooling {m} observations: the errors of the model add up {m}-fold in log r", EandeWarning, stacklevel=2)
+        return posterior
 
     def posteriors(self, ys: Any, *, prior: Any = None, draws: int = 10_000) -> list[Posterior]:
         """Return one posterior per observation (m, *y_shape), in one batched pass; they share their prior draws."""
-        observed = as_float_tensor("y", ys, device=self.device)
-        return self._posteriors(self._embed_observations(observed), prior, draws)
+        return self._posteriors(as_float_tensor("y", ys, device=self.device), prior, draws)
 
-    def _embed_observations(self, observed: Tensor) -> Tensor:
+    def _posteriors(self, observed: Tensor, prior: Any, draws: int, *, pooled: bool = False) -> list[Posterior]:
         check_shape("y", observed, ("m", *self.y_shape))
         check_count("number of observations", len(observed), 1)
-        check_finite("y", observed)
-        return self.embed_all(observed)
-
-    def _posteriors(self, embedded: Tensor, prior: Any, draws: int) -> list[Posterior]:
         check_count("draws", draws, 2)
         used = self.prior if prior is None else as_prior(prior)
         if used.dimension != self.prior.dimension:
             raise InputError(f"prior: expected one of dimension {self.prior.dimension}, got dimension {used.dimension}")
-        bank = self.prior_bank(used, draws)
-        outside = bank.outside
+        kept = self._keep_bank(used, draws)
+        where, outside = "outside the training prior's support", kept.bank.outside
         if outside > _OUTSIDE_AT_MOST:
-            raise InputError(
-                f"prior: expected at most {_OUTSIDE_AT_MOST:.0%} of its mass outside the training prior's support, got {outside:.1%}: "
-                "nothing was simulated there"
-            )
+            raise InputError(f"prior: expected at most {_OUTSIDE_AT_MOST:.0%} of its mass {where}, got {outside:.1%}: nothing was simulated there")
         if outside > 0:
-            warnings.warn(f"{outside:.2%} of the prior lies outside the training prior's support and is left out", EandeWarning, stacklevel=3)
-        with torch.no_grad():
-            normalizer = estimate_normalizer(self.similarity, embedded, bank)
+            warnings.warn(f"{outside:.2%} of the prior lies {where} and is left out", EandeWarning, stacklevel=3)
+        replays = not pooled and len(observed) <= self.encoder_rows
+        located = kept.locate(observed) if replays else self._locate(observed, kept.bank, pooled=pooled)
         # At once: every transfer waits for the device.
-        values = torch.stack([normalizer.log_value, normalizer.error, normalizer.effective_draws]).tolist()
+        *values, totals = located["values"].tolist()
+        if not math.isfinite(totals[0]):
+            check_finite("y", observed)
         for number in values[0]:
             if not abs(number) < _LARGEST_SCORE:
                 raise InputError(f"y: expected data on the scale of the simulations, got scores of {number:.2g} nats: float32 cannot resolve them")
-        rows = zip(embedded, *values, strict=True)
-        return [Posterior(self, s, used, bank, log_normalizer=c, normalizer_error=e, effective_draws=d) for s, c, e, d in rows]
+        rows = zip(located["embedded"], *values, strict=True)
+        return [Posterior(self, s, used, kept.bank, log_normalizer=c, normalizer_error=e, effective_draws=d) for s, c, e, d in rows]
+
+    @torch.no_grad()
+    def _locate(self, observed: Tensor, bank: PriorBank, *, pooled: bool = False) -> dict[str, Tensor]:
+        """Embed observations; return log C, its error and effective draws, too, and the sum of all data, which tells whether they are finite."""
+        embedded = self.similarity.pool(self.embed_all(observed)).unsqueeze(0) if pooled else self.embed_all(observed)
+        normalizer = estimate_normalizer(self.similarity, embedded, bank)
+        total = observed.sum(dtype=torch.float64).expand(len(embedded))
+        return {"embedded": embedded, "values": torch.stack([normalizer.log_value, normalizer.error, normalizer.effective_draws, total])}
 
     def calibrate(self, held_out: Any, *, kind: str = "auto", objective: str = "coverage", aim: bool = False, draws: int = 50_000) -> Calibration:
         """Choose the exponent β of p(φ) r^β by simulations used for nothing else, in place, and report the score before and after.
@@ -244,34 +244,38 @@ class EmbedAndEmulate(nn.Module):
         """
         if not all(hasattr(held_out, name) for name in ("phi", "y", "groups")):
             raise InputError(f"held_out: expected Simulations (from arrays: Simulations.from_arrays(phi, y)), got {type(held_out).__name__}")
-        self._recorders = {}
+        self._banks, self._faster = [], {}
         return calibrate(self, held_out.phi, held_out.y, held_out.groups, kind=kind, objective=objective, aim=aim, draws=draws)
 
     def train(self, mode: bool = True) -> Self:
         """Switch to training or inference; kept banks and recordings are forgotten, for fused optimisers move weights without leaving a trace."""
-        self._banks, self._recorders = [], {}
+        self._banks, self._faster = [], {}
         return super().train(mode)
 
     def _apply(self, *args: Any, **kwargs: Any) -> Self:
-        self._recorders = {}  # they read where the weights were
+        self._banks, self._faster = [], {}  # they read where the weights were
         return super()._apply(*args, **kwargs)  # type: ignore[no-untyped-call]
 
     def prior_bank(self, prior: Prior, draws: int) -> PriorBank:
         """Return draws of the prior with their emulated points, kept until the emulator or its device changes."""
+        return self._keep_bank(prior, draws).bank
+
+    def _keep_bank(self, prior: Prior, draws: int) -> _KeptBank:
         if isinstance(prior, EmpiricalPrior):
             # Once each: repeating draws adds nothing, and would pass for more of them.
             draws = min(draws, len(prior.draws))
         # Recorded networks stay as they are, and looking at all their weights takes half a millisecond.
-        state = () if self._recorders else self._emulator_state()
+        state = () if self._faster else self._emulator_state()
         self._banks = [kept for kept in self._banks if kept.state == state]
         for kept in self._banks:
             if _same_prior(kept.prior, prior) and kept.draws == draws:
-                return kept.bank
+                return kept
         phi = prior.sample(draws, seed=derive_seed(0, "bank")).to(self.device)
         inside = self.prior.contains(phi)
         bank = PriorBank(phi, self.emulate_all(phi), inside, 1 - inside.double().mean().item())
-        self._banks = [*self._banks[1 - _BANKS_KEPT :], _KeptBank(prior, draws, state, bank)]
-        return bank
+        locate = Recorder(partial(self._faster.get("locate", self._locate), bank=bank), enabled=bool(self._faster))
+        self._banks = [*self._banks[1 - _BANKS_KEPT :], _KeptBank(prior, draws, state, bank, locate)]
+        return self._banks[-1]
 
     def _emulator_state(self) -> tuple[tuple[int, int], ...]:
         """Return where everything that emulated points and scores depend on lies in memory, and how often it was written to."""
@@ -282,16 +286,12 @@ class EmbedAndEmulate(nn.Module):
         """Copy the networks; the prior is shared, for it never changes and may hold what cannot be copied."""
         memo[id(self.prior)] = self.prior
         copied = self.__class__.__new__(self.__class__)
-        copied.__dict__ = copy.deepcopy(self.__dict__ | {"_banks": [], "_recorders": {}}, memo)
+        copied.__dict__ = copy.deepcopy(self.__dict__ | {"_banks": [], "_faster": {}}, memo)
         return copied
 
     def save(self, path: str | Path) -> None:
         """Write the model to one file of tensors and JSON; loading it cannot execute code."""
         save(self, path)
-
-
-def _named(network: Callable[[Tensor], Tensor]) -> Callable[[Tensor], dict[str, Tensor]]:
-    return lambda x: {"output": network(x)}
 
 
 def _same_prior(first: Prior, second: Prior) -> bool:

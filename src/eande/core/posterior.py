@@ -73,8 +73,8 @@ class Posterior:
             return torch.cat([self._score_chunk(part) for part in phi.split(self.model.emulator_rows)])
 
     def _score_chunk(self, phi: Tensor) -> Tensor:
-        emulated = self.model.emulate(phi) if torch.is_grad_enabled() else self.model.emulate_all(phi)
-        scores = self.similarity.score(self.embedded.unsqueeze(0), emulated)[0]
+        # By its own similarity: log C belongs to that, and calibration gives the model another.
+        scores = self.model.score(self.similarity, self.embedded, phi)
         # NaN where parameters are so large that the emulator overflows: nothing lies there.
         return scores.masked_fill(scores.isnan() | ~self.model.prior.contains(phi), -torch.inf)
 
