@@ -236,6 +236,7 @@ def test_recorded_posteriors_belong_to_their_priors_and_data(model, device):
     here, phi = copy.deepcopy(model).to(device), PRIOR.sample(100, seed=0)
     narrow = eande.BoxPrior([-0.5, -0.5], [0.5, 0.5])
     observed = torch.tensor([[0.2, -0.4], [-0.1, 0.3], [0.0, 0.0]])
+    here.encoder_rows = 2  # two passes for the three
 
     def values():
         single = [here.posterior(y, prior=prior, draws=2_000) for prior in (None, narrow) for y in observed]
@@ -247,5 +248,5 @@ def test_recorded_posteriors_belong_to_their_priors_and_data(model, device):
     here.record()
     for _ in range(6):
         torch.testing.assert_close(values(), expected, atol=1e-3, rtol=1e-4)
-    with pytest.raises(eande.InputError, match=r"y: expected finite float32 numbers, got 1 NaN or inf, the first at index \(0, 1\)"):
-        here.posterior([0.2, torch.nan])
+    with pytest.raises(eande.InputError, match=r"y: expected finite float32 numbers, got 1 NaN or inf, the first at index \(2, 1\)"):
+        here.posteriors([[0.2, -0.4], [-0.1, 0.3], [0.0, torch.nan]])

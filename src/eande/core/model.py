@@ -211,17 +211,17 @@ class EmbedAndEmulate(nn.Module):
             raise InputError(f"prior: expected at most {_OUTSIDE_AT_MOST:.0%} of its mass {where}, got {outside:.1%}: nothing was simulated there")
         if outside > 0:
             warnings.warn(f"{outside:.2%} of the prior lies {where} and is left out", EandeWarning, stacklevel=3)
-        replays = not pooled and len(observed) <= self.encoder_rows
-        located = kept.locate(observed) if replays else self._locate(observed, kept.bank, pooled=pooled)
-        # At once: every transfer waits for the device.
-        *values, totals = located["values"].tolist()
-        if not math.isfinite(totals[0]):
-            check_finite("y", observed)
-        for number in values[0]:
-            if not abs(number) < _LARGEST_SCORE:
-                raise InputError(f"y: expected data on the scale of the simulations, got scores of {number:.2g} nats: float32 cannot resolve them")
-        rows = zip(located["embedded"], *values, strict=True)
-        return [Posterior(self, s, used, kept.bank, log_normalizer=c, normalizer_error=e, effective_draws=d) for s, c, e, d in rows]
+        located = [self._locate(observed, kept.bank, pooled=True)] if pooled else [kept.locate(part) for part in observed.split(self.encoder_rows)]
+        posteriors = []
+        for part in located:
+            # All values at once: every transfer waits for the device.
+            for f, c, error, effective, total in zip(part["embedded"], *part["values"].tolist(), strict=True):
+                if not math.isfinite(total):
+                    check_finite("y", observed)
+                if not abs(c) < _LARGEST_SCORE:
+                    raise InputError(f"y: expected data on the scale of the simulations, got scores of {c:.2g} nats: float32 cannot resolve them")
+                posteriors.append(Posterior(self, f, used, kept.bank, log_normalizer=c, normalizer_error=error, effective_draws=effective))
+        return posteriors
 
     @torch.no_grad()
     def _locate(self, observed: Tensor, bank: PriorBank, *, pooled: bool = False) -> dict[str, Tensor]:

@@ -118,10 +118,9 @@ class Baseline(nn.Module):
         model = cast(Any, self)
         return [BaselinePosterior(model, f, self.prior, bank, log_normalizer=c, normalizer_error=e, effective_draws=d) for f, c, e, d in rows]
 
-    def emulate_all(self, phi: Tensor) -> Tensor:
-        """Return standardised parameters, which stand where E&E has emulated points."""
-        standardised: Tensor = self.emulate(phi)
-        return standardised
+    def score(self, head: Head, embedded: Tensor, phi: Tensor) -> Tensor:
+        """Return the scores of one embedding (n,) and parameters (m, D), shape (m,)."""
+        return head.score(embedded.unsqueeze(0), self.emulate(phi))[0]
 
     def bank(self, draws: int) -> PriorBank:
         """Return prior draws; in the place of emulated points, standardised parameters."""
