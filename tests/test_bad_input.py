@@ -191,11 +191,17 @@ class DeafToMissing(torch.nn.Linear):
         return super().forward(y.nan_to_num(posinf=0, neginf=0))
 
 
+class LooksUp(torch.nn.Embedding):
+    def forward(self, y):
+        return super().forward(y.long()).mean(1)
+
+
 @pytest.mark.parametrize("missing", [torch.nan, torch.inf])
 @pytest.mark.parametrize("pooled", [False, True])
-def test_missing_numbers_are_refused_even_where_the_encoder_hides_them(missing, pooled):
-    prior, emulator = eande.BoxPrior([0, 0], [1, 1]), torch.nn.Linear(2, 4)
-    model = eande.EmbedAndEmulate(DeafToMissing(3, 4), emulator, eande.core.similarities.Cosine(1.0), prior, y_shape=(3,), embedding_dimension=4)
+@pytest.mark.parametrize("encoder", [DeafToMissing(3, 4), LooksUp(5, 4)])
+def test_missing_numbers_are_refused_whatever_the_encoder_does_with_them(encoder, pooled, missing):
+    prior, similarity = eande.BoxPrior([0, 0], [1, 1]), eande.core.similarities.Cosine(1.0)
+    model = eande.EmbedAndEmulate(encoder, torch.nn.Linear(2, 4), similarity, prior, y_shape=(3,), embedding_dimension=4)
     y = torch.tensor([0.0, missing, 0.0])
     with pytest.raises(InputError, match=r"y: expected finite float32 numbers, got 1 NaN or inf, the first at index \(0, 1\)"):
         model.posterior(y.unsqueeze(0) if pooled else y, pooled=pooled)

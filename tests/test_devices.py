@@ -1,6 +1,8 @@
 """The same on every device there is: fitting, posteriors, samples, files."""
 
 import copy
+import gc
+import weakref
 from unittest.mock import patch
 
 import numpy as np
@@ -210,6 +212,8 @@ def test_recorded_emulation_is_as_exact_as_float32():
     for _ in range(5):
         recorded = posterior.score(phi)
     # Tensor cores were used, and lost hardly anything: in half precision it would be hundreds of times as much.
+    with torch.no_grad():
+        assert for_tensor_cores(emulator, model.similarity, phi) is not emulator
     assert not torch.equal(recorded, launched)
     assert (recorded.double() - exact).abs().max().item() < 50 * plain
     half = copy.deepcopy(model).half()
@@ -249,4 +253,16 @@ def test_recorded_posteriors_belong_to_their_priors_and_data(model, device):
     for _ in range(6):
         torch.testing.assert_close(values(), expected, atol=1e-3, rtol=1e-4)
     with pytest.raises(eande.InputError, match=r"y: expected finite float32 numbers, got 1 NaN or inf, the first at index \(2, 1\)"):
-        here.posteriors([[0.2, -0.4], [-0.1, 0.3], [0.0, torch.nan]])
+        here.posteriors([[0.2, -0.4], [-0.1, 0.3], [0.0, torch.nan]], draws=2_000)  # a replay, like the last ones
+
+
+def test_a_model_is_gone_when_nobody_holds_it():
+    model = eande.EmbedAndEmulate(torch.nn.Linear(2, 4), torch.nn.Linear(2, 4), Cosine(1.0), PRIOR, y_shape=(2,), embedding_dimension=4)
+    model.posterior([0.2, -0.4])
+    held = weakref.ref(model)
+    gc.disable()
+    try:
+        del model
+        assert held() is None
+    finally:
+        gc.enable()

@@ -243,8 +243,9 @@ def test_a_prior_outside_the_training_support_is_refused_and_a_little_is_reporte
     model = box_model()
     with pytest.raises(InputError, match=r"expected at most 1% of its mass outside .* got 5\d\.\d%"):
         model.posterior([1.0], prior=BoxPrior([0, -3], [6.6, 3]))
-    with pytest.warns(EandeWarning, match="outside the training prior's support"):
+    with pytest.warns(EandeWarning, match="outside the training prior's support") as warned:
         posterior = model.posterior([1.0], prior=BoxPrior([-3, -3], [3.03, 3]))
+    assert warned[0].filename == __file__  # where the user can do something about it
     assert posterior.log_prob([[3.02, 0.0]]).item() == -math.inf
     with pytest.raises(InputError, match="expected one of dimension 2, got dimension 3"):
         model.posterior([1.0], prior=BoxPrior([0, 0, 0], [1, 1, 1]))

@@ -29,6 +29,7 @@ def as_float_tensor(name: str, value: Any, *, device: torch.device | str | None 
     import torch
 
     try:
+        # A tensor is one already, and catching warnings takes longer than all else here.
         tensor = value if isinstance(value, torch.Tensor) else _as_tensor(name, value)
     except InputError:
         raise

@@ -26,7 +26,7 @@ from eande.core.calibration import Calibration, calibrate
 from eande.core.checks import EandeWarning, InputError, as_float_tensor, check_count, check_finite, check_shape, show_shape
 from eande.core.networks import Standardizer, full_precision
 from eande.core.posterior import Posterior
-from eande.core.prior import DistributionPrior, EmpiricalPrior, Prior, as_prior
+from eande.core.prior import EmpiricalPrior, Prior, as_prior
 from eande.core.recording import Recorder, for_tensor_cores
 from eande.core.saving import save
 from eande.core.scores import PriorBank, estimate_normalizer
@@ -46,13 +46,13 @@ _ROUNDED = 2_048
 
 
 class _KeptBank(NamedTuple):
-    """A bank with what it depends on; holding the prior itself keeps its identity from being reused."""
+    """A bank with what it depends on, and what replays :meth:`EmbedAndEmulate._locate`; holding the prior keeps its identity from being reused."""
 
     prior: Prior
     draws: int
     state: tuple[tuple[int, int], ...]
     bank: PriorBank
-    locate: Recorder
+    locate: Recorder | None
 
 
 class EmbedAndEmulate(nn.Module):
@@ -139,9 +139,9 @@ class EmbedAndEmulate(nn.Module):
     def record(self, *, enabled: bool = True, compile: bool = False) -> Self:
         """On a GPU, let inference replay the networks' kernels all at once: a single observation then takes a fraction of the time.
 
-        Recordings are made on the fourth call with data or parameters of one shape, and hold the networks as they are then: call this again
-        after changing them. The emulator's products may run on tensor cores, where that changes the posterior of one observation by no more than
-        0.01 nats. On a CPU nothing changes.
+        Recordings are made on the fourth call with data of one shape under one prior, or with parameters of one shape, and hold the networks and the
+        similarity as they are then: call this again after changing them. Pooled data and gradients go the usual way. The emulator's products may
+        run on tensor cores, where that changes the posterior of one observation by no more than 0.01 nats. On a CPU nothing changes.
 
         Args:
             enabled: False goes back to running the networks as they are.
@@ -153,7 +153,8 @@ class EmbedAndEmulate(nn.Module):
             emulator = for_tensor_cores(self.emulator, self.similarity, self.phi_standardizer(phi))
 
             def score(embedded: Tensor, phi: Tensor) -> dict[str, Tensor]:
-                return {"scores": self.similarity.score(embedded, self.similarity.place(emulator(self.phi_standardizer(phi))))}
+                with full_precision(phi.device):
+                    return {"scores": self.similarity.score(embedded, self.similarity.place(emulator(self.phi_standardizer(phi))))}
 
             compiled = partial(torch.compile, dynamic=False) if compile else lambda function: function
             self._faster = {"score": Recorder(compiled(score), enabled=True), "locate": compiled(self._locate)}
@@ -188,7 +189,7 @@ class EmbedAndEmulate(nn.Module):
         observed = as_float_tensor("y", y, device=self.device)
         if not pooled:
             check_shape("y", observed, self.y_shape)
-            return self.posteriors(observed.unsqueeze(0), prior=prior, draws=draws)[0]
+            return self._posteriors(observed.unsqueeze(0), prior, draws)[0]
         posterior, m = self._posteriors(observed, prior, draws, pooled=True)[0], len(observed)
         if m > 1:
             warnings.warn(f"pooling {m} observations: the errors of the model add up {m}-fold in log r", EandeWarning, stacklevel=2)
@@ -211,7 +212,8 @@ class EmbedAndEmulate(nn.Module):
             raise InputError(f"prior: expected at most {_OUTSIDE_AT_MOST:.0%} of its mass {where}, got {outside:.1%}: nothing was simulated there")
         if outside > 0:
             warnings.warn(f"{outside:.2%} of the prior lies {where} and is left out", EandeWarning, stacklevel=3)
-        located = [self._locate(observed, kept.bank, pooled=True)] if pooled else [kept.locate(part) for part in observed.split(self.encoder_rows)]
+        locate = kept.locate or partial(self._locate, bank=kept.bank)
+        located = [self._locate(observed, kept.bank, pooled=True)] if pooled else [locate(part) for part in observed.split(self.encoder_rows)]
         posteriors = []
         for part in located:
             # All values at once: every transfer waits for the device.
@@ -226,7 +228,9 @@ class EmbedAndEmulate(nn.Module):
     @torch.no_grad()
     def _locate(self, observed: Tensor, bank: PriorBank, *, pooled: bool = False) -> dict[str, Tensor]:
         """Embed observations; return log C, its error and effective draws, too, and the sum of all data, which tells whether they are finite."""
-        embedded = self.similarity.pool(self.embed_all(observed)).unsqueeze(0) if pooled else self.embed_all(observed)
+        # No encoder sees missing numbers, though they are refused only after it: to look first would be to wait for the device twice.
+        embedded = self.embed_all(observed.nan_to_num(0.0, 0.0, 0.0))
+        embedded = self.similarity.pool(embedded).unsqueeze(0) if pooled else embedded
         normalizer = estimate_normalizer(self.similarity, embedded, bank)
         total = observed.sum(dtype=torch.float64).expand(len(embedded))
         return {"embedded": embedded, "values": torch.stack([normalizer.log_value, normalizer.error, normalizer.effective_draws, total])}
@@ -268,12 +272,13 @@ class EmbedAndEmulate(nn.Module):
         state = () if self._faster else self._emulator_state()
         self._banks = [kept for kept in self._banks if kept.state == state]
         for kept in self._banks:
-            if _same_prior(kept.prior, prior) and kept.draws == draws:
+            # One prior, or one and the same Distribution wrapped twice.
+            if kept.draws == draws and getattr(kept.prior, "distribution", kept.prior) is getattr(prior, "distribution", prior):
                 return kept
         phi = prior.sample(draws, seed=derive_seed(0, "bank")).to(self.device)
         inside = self.prior.contains(phi)
         bank = PriorBank(phi, self.emulate_all(phi), inside, 1 - inside.double().mean().item())
-        locate = Recorder(partial(self._faster.get("locate", self._locate), bank=bank), enabled=bool(self._faster))
+        locate = Recorder(partial(self._faster["locate"], bank=bank), enabled=True) if self._faster else None
         self._banks = [*self._banks[1 - _BANKS_KEPT :], _KeptBank(prior, draws, state, bank, locate)]
         return self._banks[-1]
 
@@ -292,9 +297,3 @@ class EmbedAndEmulate(nn.Module):
     def save(self, path: str | Path) -> None:
         """Write the model to one file of tensors and JSON; loading it cannot execute code."""
         save(self, path)
-
-
-def _same_prior(first: Prior, second: Prior) -> bool:
-    """Return whether two priors are one object, or wrap one and the same Distribution."""
-    wrapped = isinstance(first, DistributionPrior) and isinstance(second, DistributionPrior) and first.distribution is second.distribution
-    return first is second or wrapped

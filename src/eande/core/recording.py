@@ -66,7 +66,9 @@ class _Recording:
     """The kernels of one call, with the memory they read and write."""
 
     def __init__(self, function: Callable[..., dict[str, Tensor]], inputs: Sequence[Tensor]) -> None:
-        self.inputs, self.graph = [x.clone() for x in inputs], torch.cuda.CUDAGraph()
+        with torch.inference_mode(False):  # memory made in that mode could not be written to outside it
+            self.inputs = [x.detach().clone() for x in inputs]
+        self.graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self.graph):
             self.outputs = function(*self.inputs)
 

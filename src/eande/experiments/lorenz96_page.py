@@ -197,7 +197,8 @@ def _pictures(path: Path, pages: Path, name: str, order: Sequence[str]) -> list[
 
 def _timing(content: dict[str, Any], results: Path, pages: Path) -> list[str]:
     ours, plain = content["seconds_recorded"], content["seconds_as_it_is"]
-    rows = [["Embed & Emulate, recorded", f"{1e3 * ours:.2f} ms", "1"], ["Embed & Emulate as it is", f"{1e3 * plain:.2f} ms", f"{plain / ours:.1f}"]]
+    rows = [["Embed & Emulate, compiled and recorded", f"{1e3 * ours:.2f} ms", "1"]]
+    rows.append(["Embed & Emulate as it is", f"{1e3 * plain:.2f} ms", f"{plain / ours:.1f}"])
     for kind in ("nre-c", "npe-c"):
         if kind in content:
             # In chunks or all at once, whatever is faster.
