@@ -414,3 +414,122 @@ def test_figures_show_what_was_found(held_out):
     assert titles[0].startswith("ranks of phi1, p = ")
     assert titles[2].startswith("coverage, p = ")
     assert len(plots.ellipses(identifiability(model, held_out, points=5)).axes[0].lines) == 5
+
+
+# --- where draws or data are too few, nothing is claimed; where scores tie, nothing is miscounted
+
+
+def gaussian(prior, noise, *, believed=None, shift=0.0, told=None):
+    """Return the exact model of y = the first parameters + noise (or one that believes in other noise, or errs to one side), and its simulator."""
+    told, believed = told or prior.dimension, believed or noise
+    width = told + 1
+    encoder = Function(lambda y: torch.cat([y + shift * noise, torch.full((len(y), 1), -0.5)], 1) / believed**2 * math.sqrt(width))
+    emulator = Function(lambda phi: torch.cat([phi[:, :told], phi[:, :told].square().sum(1, keepdim=True)], 1))
+    model = eande.EmbedAndEmulate(encoder, emulator, Dot(width), prior, y_shape=(told,), embedding_dimension=width)
+
+    def simulated(count, seed, phi=None):
+        stream = torch.Generator().manual_seed(seed)
+        phi = prior.sample(count, seed=1_000 + seed) if phi is None else phi
+        return eande.Simulations.from_arrays(phi, phi[:, :told] + noise * torch.randn(len(phi), told, generator=stream))
+
+    return model, simulated
+
+
+def box(dimension):
+    return eande.BoxPrior([-1.0] * dimension, [1.0] * dimension)
+
+
+@pytest.mark.parametrize("believed", [0.1, 0.05])
+def test_ten_sharp_parameters_are_not_called_calibrated_by_draws_that_miss_them(believed):
+    model, simulated = gaussian(box(10), 0.1, believed=believed)
+    found = diagnose(model, simulated(100, 0), draws=20_000)
+    assert not found.tested
+    assert not found.passed
+    assert "NOT TESTED" in str(found)
+    assert "cover" not in str(found)
+    assert all(math.isnan(value) for value in (*found.divergence, *found.shrinkage, *found.z_rms))
+    assert "NOT TESTED" in plots.diagnosis(found).get_suptitle()
+
+
+def test_what_few_draws_show_by_chance_is_no_information():
+    model, simulated = gaussian(box(2), 0.005, told=1)
+    found = diagnose(model, simulated(100, 0), draws=25_000)
+    assert 100 < found.weighed.effective_draws.median() < 400
+    assert found.divergence[1] < 0.03
+    assert found.divergence[0] > 3
+
+
+def test_a_constant_parameter_is_neither_learned_nor_nan():
+    prior = eande.EmpiricalPrior(torch.cat([box(1).sample(3_000, seed=0), torch.full((3_000, 1), 3.3)], 1))
+    model, simulated = gaussian(prior, 0.3, told=1)
+    found = diagnose(model, simulated(100, 0))
+    assert found.divergence[1] < 1e-6
+    assert found.shrinkage[1] == 0
+
+
+def plateau():
+    """Return the exact model of y = max(φ, 0) + noise, whose scores are level over half the prior but for rounding, and its simulator."""
+    prior, noise, width = box(1), 0.2, 6
+    turn = torch.linalg.qr(torch.randn(width, width, generator=torch.Generator().manual_seed(0)))[0]
+
+    def padded(x):
+        return torch.cat([x, torch.zeros(len(x), width - 2)], 1) @ turn
+
+    encoder = Function(lambda y: padded(torch.cat([y, torch.full_like(y, -0.5)], 1)) / noise**2 * math.sqrt(width))
+    emulator = Function(lambda phi: padded(torch.cat([phi.relu() + 0.3, (phi.relu() + 0.3) ** 2], 1)))
+    model = eande.EmbedAndEmulate(encoder, emulator, Dot(width), prior, y_shape=(1,), embedding_dimension=width)
+
+    def simulated(count, seed):
+        phi = prior.sample(count, seed=1_000 + seed)
+        return eande.Simulations.from_arrays(phi, phi.relu() + 0.3 + noise * torch.randn(phi.shape, generator=torch.Generator().manual_seed(seed)))
+
+    return model, simulated
+
+
+def test_level_scores_are_ties_in_coverage_and_in_calibration():
+    model, simulated = plateau()
+    found = [diagnose(model, simulated(300, seed), draws=6_000).coverage.p_value for seed in range(8)]
+    assert min(found) > 0.01
+    assert model.calibrate(simulated(300, 100), kind="constant").exponent == pytest.approx(1, abs=0.2)
+
+
+def test_parameters_that_are_draws_of_the_prior_count_once():
+    alarmed = 0
+    for seed in range(20):
+        phi = box(2).sample(1_000, seed=seed)
+        model, simulated = gaussian(eande.EmpiricalPrior(phi), 0.05)
+        alarmed += diagnose(model, simulated(500, seed, phi=phi[-500:])).coverage.p_value < 0.01
+    assert alarmed <= 2
+
+
+def test_an_alarm_is_raised_at_levels_that_shared_draws_cannot_resolve():
+    prior = eande.EmpiricalPrior(box(3).sample(1_000, seed=0))
+    model, simulated = gaussian(prior, 0.2, shift=2.0)
+    found = diagnose(model, simulated(500, 0), alarm=0.0001)
+    assert [verdict.passed for verdict in found.verdicts if verdict.name.startswith("ranks")] == [False] * 3
+
+
+def test_identifiability_says_when_it_cannot_tell():
+    model, simulated = gaussian(box(10), 0.1)
+    found = identifiability(model, simulated(1_000, 0))
+    assert str(found).startswith("cannot tell: at 200 of 200 points")
+    assert not found.equivalent()
+    model, simulated = gaussian(box(2), 0.02)
+    some = identifiability(model, simulated(10_000, 0))
+    assert 0 < some.known.sum() < 200
+    # (prior standard deviation / noise)² is 833.
+    assert some.parameter_information.tolist() == pytest.approx([833] * 2, rel=0.25)
+    with pytest.raises(eande.InputError, match="phi: expected points inside the prior's support, got 1 of 2 outside"):
+        identifiability(model, simulated(100, 0), phi=[[0, 0], [100, 0]])
+
+
+def test_a_wide_encoder_does_not_make_genuine_data_strange():
+    torch.manual_seed(0)
+    encoder, emulator = eande.core.networks.ResNet(1, 8, dimensions=1, width=64, stem="narrow"), torch.nn.Linear(1, 8)
+    model = eande.EmbedAndEmulate(encoder, emulator, Cosine(0.1), box(1), y_shape=(1, 60), embedding_dimension=8)
+    stream, strange = torch.Generator().manual_seed(0), []
+    for _ in range(4):
+        phi, new = (torch.rand(n, 1, generator=stream) for n in (100, 100))
+        y, observed = (x.unsqueeze(1) + torch.randn(100, 1, 60, generator=stream) for x in (phi, new))
+        strange.append(eande.Belongs(model, eande.Simulations.from_arrays(phi, y))(observed).p_value < 0.03)
+    assert torch.cat(strange).double().mean() < 0.06

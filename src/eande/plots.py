@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from eande.core.scores import ENOUGH_DRAWS
 from eande.diagnostics.diagnose import Diagnosis
 from eande.diagnostics.identifiability import Identifiability
 
@@ -211,14 +212,17 @@ def diagnosis(found: Diagnosis) -> Figure:
         axis.set_title(f"{title}, p = {ranks.p_value:.2g}", fontsize=9)
         axis.set(xlabel="level", ylabel="share below − level", xlim=(0, 1))
     for d, name in enumerate(found.names):
-        z = (found.weighed.mean[:, d] - found.phi[:, d]) / found.weighed.deviation[:, d]
-        shrinkage = 1 - (found.weighed.deviation[:, d] / found.prior_deviation[d]) ** 2
+        deviation = found.weighed.deviation[:, d]
+        known = (found.weighed.effective_draws >= ENOUGH_DRAWS) & (deviation > 0)
+        z = (found.weighed.mean[:, d] - found.phi[:, d])[known] / deviation[known]
+        shrinkage = 1 - (deviation[known] / found.prior_deviation[d]) ** 2
         axes[len(panels)].plot(shrinkage, z, "o", color=COLORS[d % len(COLORS)], markersize=2, alpha=0.5, markeredgewidth=0, label=name)
     axes[len(panels)].set(xlabel="shrinkage of the prior's variance", ylabel="z-score", title="")
     axes[len(panels)].legend(frameon=False, fontsize=8)
     for axis in axes[len(panels) + 1 :]:
         axis.set_axis_off()
-    figure.suptitle(f"{found.data} held-out data; band: where a right model stays 95 times in 100", fontsize=10)
+    band = "band: where a right model stays 95 times in 100" if found.tested else "NOT TESTED: too few prior draws near the true parameters"
+    figure.suptitle(f"{found.data} held-out data; {band}", fontsize=10)
     return figure
 
 

@@ -34,7 +34,7 @@ from torch import Tensor
 
 from eande.core.aiming import find_aim
 from eande.core.checks import InputError, as_float_tensor, check_choice, check_count, check_finite, check_shape, show_shape
-from eande.core.scores import PriorBank, folds, gain, within
+from eande.core.scores import PriorBank, folds, gain, tied, within
 from eande.core.similarity import EXPONENTS, Similarity
 
 if TYPE_CHECKING:
@@ -239,8 +239,9 @@ def _tabulate(similarity: Similarity, embedded: Tensor, emulated: Tensor, bank: 
         weights, mine = (powers.unsqueeze(1) * (near - top)).exp_(), (powers * (own - top)).exp()
         total = weights.sum(1) + mine
         curves.append(powers * (own - top) - (total / (len(others) + 1)).log())
-        # Half of its own share: among N + 1 that could each be the one, u then has the mean ½ for any N.
-        levels.append((weights[:, near > own].sum(1) + mine / 2) / total)
+        # Half of what is level with it, its own share included: among N + 1 that could each be the one, u then has the mean ½ for any N.
+        higher = (near > own).double().masked_fill(tied(near, own), 0.5)
+        levels.append((weights @ higher + mine / 2) / total)
     return torch.stack(curves).cpu(), torch.stack(levels).cpu()
 
 

@@ -8,14 +8,16 @@ Three scores, each high for strange data:
     summaries      the same for a few numbers of the raw datum: mean, spread, skewness, kurtosis, roughness along each axis
 
 An embedding alone is blind to what the encoder learned to ignore; its first layers and the raw numbers are not. Every score is ranked among
-those of held-out simulations, which makes a p-value that is right whatever the score, and the smallest of three counts threefold: under a level
-α at most a share α of genuine observations falls, up to the 1/(m + 1) that m simulations can resolve.
+those of held-out simulations, each scored by what the others look like, as the observation is. This makes a p-value that is right whatever the
+score, and the smallest of three counts threefold: under a level α about a share α of genuine observations falls at most, up to the 1/(m + 1) that m
+simulations can resolve.
 
 Data may look like others that were simulated and still not like those of their own posterior: :func:`predictive_check` ranks an observation
 among simulations of its posterior's samples.
 
-Reference:
-    Breunig et al., *LOF: identifying density-based local outliers*, 2000 (distances relative to the neighbours' own).
+References:
+    Breunig et al., *LOF: identifying density-based local outliers*, 2000 (distances relative to the neighbours' own);
+    Vovk, *Cross-conformal predictors*, 2015 (ranks among points scored by the others).
 """
 
 from collections.abc import Iterator
@@ -30,6 +32,7 @@ from eande.core.calibration import check_pairs, first_of_groups
 from eande.core.checks import InputError, as_float_tensor, check_count, check_finite, check_shape
 from eande.core.model import EmbedAndEmulate
 from eande.core.prior import EmpiricalPrior
+from eande.core.scores import folds
 from eande.simulation.blocks import Simulator
 from eande.simulation.simulate import simulate
 from eande.simulation.simulations import Simulations
@@ -40,6 +43,8 @@ SCORES = ("image", "activations", "summaries")
 _NEIGHBOURS = 5
 _DRAWS = 20_000
 _FEWEST = 100
+# Distances to all simulated data are taken for so many points at a time.
+_ROWS_AT_ONCE = 1_000
 _TINY = 1e-12
 
 
@@ -94,7 +99,7 @@ class Belongs:
         self.model, self._similarity = model, model.similarity
         image, activations, summaries = self._look(take(held_out.y, first))
         self._image = image
-        self._spaces = {"activations": _Space(activations), "summaries": _Space(summaries)}
+        self._crowds = {"activations": _Crowd(activations), "summaries": _Crowd(summaries)}
 
     @torch.no_grad()
     def __call__(self, y: Any) -> Belonging:
@@ -108,7 +113,8 @@ class Belongs:
         check_count("number of observations", len(observed), 1)
         image, activations, summaries = self._look(observed)
         seen = {"activations": activations, "summaries": summaries}
-        each = {"image": _rank(image, self._image)} | {name: _rank(space.score(seen[name]), space.own) for name, space in self._spaces.items()}
+        above = {"image": _above(self._image, image)} | {name: crowd.above(seen[name]) for name, crowd in self._crowds.items()}
+        each = {name: (1 + number).double() / (len(self._image) + 1) for name, number in above.items()}
         smallest = torch.stack(list(each.values())).amin(0)
         return Belonging((len(SCORES) * smallest).clamp(max=1), each, len(SCORES) / (len(self._image) + 1))
 
@@ -168,19 +174,31 @@ class _Space:
         # What never varies in simulations must not vary in data either, but rounding may.
         self.scale = torch.where(self.scale > 1e-6 * self.mean.abs() + _TINY, self.scale, self.mean.abs().clamp(min=1.0))
         self.points = self._place(points)
-        apart = torch.cdist(self.points, self.points)
-        self.reach = apart.kthvalue(_NEIGHBOURS + 1, dim=1).values
-        self.own = self._relative(apart.fill_diagonal_(torch.inf))
+        parts = self.points.split(_ROWS_AT_ONCE)
+        self.reach = torch.cat([torch.cdist(part, self.points).kthvalue(_NEIGHBOURS + 1, dim=1).values for part in parts])
 
     def _place(self, points: Tensor) -> Tensor:
         return (points - self.mean) / self.scale
 
-    def _relative(self, apart: Tensor) -> Tensor:
-        nearest, which = apart.topk(_NEIGHBOURS, largest=False)
-        return nearest[:, -1] / (self.reach[which].mean(1) + _TINY)
-
     def score(self, points: Tensor) -> Tensor:
-        return self._relative(torch.cdist(self._place(points), self.points))
+        scores = []
+        for part in self._place(points).split(_ROWS_AT_ONCE):
+            nearest, which = torch.cdist(part, self.points).topk(_NEIGHBOURS, largest=False)
+            scores.append(nearest[:, -1] / (self.reach[which].mean(1) + _TINY))
+        return torch.cat(scores)
+
+
+class _Crowd:
+    """Simulated data in folds, each scored in a space made by the others: what helps to make a space looks at home in it."""
+
+    def __init__(self, points: Tensor) -> None:
+        fold = folds(torch.arange(len(points)))
+        self.spaces = [_Space(points[fold != out]) for out in fold.unique()]
+        self.own = [space.score(points[fold == out]) for space, out in zip(self.spaces, fold.unique(), strict=True)]
+
+    def above(self, points: Tensor) -> Tensor:
+        """Return how many simulated data are at least as strange as each point, (m,)."""
+        return torch.stack([_above(own, space.score(points)) for space, own in zip(self.spaces, self.own, strict=True)]).sum(0)
 
 
 @contextmanager
@@ -219,6 +237,6 @@ def _summaries(y: Tensor) -> Tensor:
     return torch.stack(columns, dim=1)
 
 
-def _rank(scores: Tensor, reference: Tensor) -> Tensor:
-    """Return the p-value of each score among those of the reference, (m,)."""
-    return (1 + (reference >= scores.unsqueeze(1)).sum(1)).double() / (len(reference) + 1)
+def _above(reference: Tensor, scores: Tensor) -> Tensor:
+    """Return how many scores of the reference reach each of the others, (m,)."""
+    return (reference >= scores.unsqueeze(1)).sum(1)

@@ -13,10 +13,11 @@ from torch import Tensor
 from eande.core.calibration import check_pairs, embed_rows, first_of_groups
 from eande.core.checks import InputError, check_count, check_share
 from eande.core.model import EmbedAndEmulate
+from eande.core.prior import EmpiricalPrior
 from eande.core.scores import ENOUGH_DRAWS, Normalizer, coefficient_of_variation, join_normalizers, normalizer_of_scores
 from eande.core.seeds import derive_seed, generator
 from eande.diagnostics.importance import UNRELIABLE, pareto_k
-from eande.diagnostics.ranks import Uniformity, Weighed, uniformity, weigh
+from eande.diagnostics.ranks import SMALLEST, Uniformity, Weighed, uniformity, weigh
 from eande.simulation.simulations import Simulations
 from eande.simulation.sources import take
 
@@ -28,6 +29,8 @@ _DRAWS_PER_DATUM = 20
 _PARETO_DATA = 100
 # The information within so many nats of what so many draws can show is a ceiling, not a measurement.
 _NEAR = 1.0
+# Where the true parameters carry more than this share of the weight, for want of draws near them, ranks are mostly tie-breaks and prove nothing.
+_MOSTLY_OWN = 0.2
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,8 @@ class Diagnosis:
             parameters and data, at most ``ceiling``.
         log_ratio_error: its standard error, by bootstrap.
         ceiling: log (draws + 1).
-        divergence: mean KL divergence of each marginal posterior from its prior, in nats.
+        divergence: mean KL divergence of each marginal posterior from its prior, in nats. This and the next three are over data whose posterior is
+            carried by at least 100 draws, NaN where there are none.
         shrinkage: 1 − (posterior variance / prior variance) per parameter, mean over data: 0 says nothing was learned of it.
         z_mean: mean over data of (posterior mean − truth) / posterior standard deviation, per parameter.
         z_rms: its root mean square: above 1 for posteriors too narrow, below for too wide ones.
@@ -104,9 +108,15 @@ class Diagnosis:
         return len(self.phi)
 
     @property
+    def tested(self) -> bool:
+        """Whether prior draws are enough, and come near enough to the true parameters, to test ranks and coverage."""
+        own = (self.weighed.log_ratio - self.ceiling).exp().mean().item()
+        return self.draws >= ENOUGH_DRAWS and own <= _MOSTLY_OWN
+
+    @property
     def passed(self) -> bool:
-        """Whether no check raised an alarm."""
-        return all(verdict.passed is not False for verdict in self.verdicts)
+        """Whether everything was tested, and no check raised an alarm."""
+        return self.tested and all(verdict.passed is not False for verdict in self.verdicts)
 
     def __str__(self) -> str:
         """Return the verdicts, one per line."""
@@ -142,8 +152,11 @@ def diagnose(model: EmbedAndEmulate, held_out: Simulations, *, draws: int = 50_0
     bank = model.prior_bank(model.prior, draws)
     shared = len(bank.phi) if len(bank.phi) < _DRAWS_PER_DATUM * len(phi) else None
     weighed, normalizer, k = _weigh_all(model, phi, embedded, draws, seed)
-    spread, ratios = (weighed.mean - phi.cpu()) / weighed.deviation.clamp(min=1e-12), weighed.log_ratio.numpy()
-    deviation = bank.phi.double().std(0).cpu()
+    ratios, deviation = weighed.log_ratio.numpy(), bank.phi.double().std(0).cpu()
+    known = weighed.effective_draws >= ENOUGH_DRAWS
+    spread = ((weighed.mean - phi.cpu()) / torch.where(weighed.deviation > 0, weighed.deviation, 1.0))[known]
+    # What the prior knows exactly, data cannot narrow.
+    narrowed = torch.where(deviation > 0, weighed.deviation / deviation, 1.0)[known]
     resampled = np.random.default_rng(seed).choice(ratios, size=(_BOOTSTRAPS, len(ratios)))
     found = Diagnosis(
         names=model.prior.names,
@@ -158,8 +171,8 @@ def diagnose(model: EmbedAndEmulate, held_out: Simulations, *, draws: int = 50_0
         log_ratio=float(ratios.mean()),
         log_ratio_error=float(resampled.mean(1).std()),
         ceiling=float(np.log(len(bank.phi) + 1)),
-        divergence=tuple(weighed.divergence.mean(0).tolist()),
-        shrinkage=tuple((1 - (weighed.deviation / deviation).square().mean(0)).tolist()),
+        divergence=tuple(weighed.divergence[known].mean(0).tolist()),
+        shrinkage=tuple((1 - narrowed.square().mean(0)).tolist()),
         z_mean=tuple(spread.mean(0).tolist()),
         z_rms=tuple(spread.square().mean(0).sqrt().tolist()),
         log_normalizer=normalizer.log_value.cpu(),
@@ -194,6 +207,8 @@ def _weigh_all(model: EmbedAndEmulate, phi: Tensor, embedded: Tensor, draws: int
     for rows in torch.arange(len(phi)).split(max(1, _WEIGHTS_AT_ONCE // len(bank.phi))):
         scores = similarity.score(embedded[rows], bank.emulated)
         normalizers.append(normalizer_of_scores(scores, bank.inside))
+        if isinstance(model.prior, EmpiricalPrior):
+            scores = scores.masked_fill(_themselves(bank.phi, phi[rows]), -torch.inf)
         densities = None if log_prior is None else (log_prior[0], log_prior[1][rows])
         parts.append(weigh(scores, own[rows], bank.phi, phi[rows], references[rows], chance[rows], densities))
         if rows[0] < _PARETO_DATA:
@@ -203,6 +218,12 @@ def _weigh_all(model: EmbedAndEmulate, phi: Tensor, embedded: Tensor, draws: int
     return Weighed(**columns), join_normalizers(normalizers), k
 
 
+def _themselves(draws: Tensor, phi: Tensor) -> Tensor:
+    """Return which draw each datum's true parameters are, (m, N), at most one: they are mixed among the draws once already."""
+    same = (draws == phi.unsqueeze(1)).all(-1)
+    return same & (same.cumsum(1) == 1)
+
+
 def _verdicts(found: Diagnosis, alarm: float) -> Iterator[Verdict]:
     learned = found.log_ratio > 2 * found.log_ratio_error
     amount = f"{found.log_ratio:.2f} ± {found.log_ratio_error:.2f} nats"
@@ -210,26 +231,40 @@ def _verdicts(found: Diagnosis, alarm: float) -> Iterator[Verdict]:
     yield Verdict("log ratio", learned, f"{amount}: {saying}")
     if found.log_ratio > found.ceiling - _NEAR:
         yield Verdict("information", None, f"near {found.ceiling:.1f} nats, all that {found.draws} draws can show: raise draws")
+    calibration = list(_calibration(found, alarm))
+    # Alarms mean what they say, however few the draws; that there is none does not.
+    yield from calibration if found.tested else (verdict for verdict in calibration if verdict.passed is False)
+    if not found.tested:
+        where = f"of {found.draws} prior draws hardly any comes near the true parameters"
+        yield Verdict("calibration", None, f"NOT TESTED: {where}; raise draws, or give a prior nearer to the data")
+    few = (found.weighed.effective_draws < ENOUGH_DRAWS).double().mean().item()
+    if few < 1:
+        told = ", ".join(f"{name} {nats:.2f}" for name, nats in zip(found.names, found.divergence, strict=True))
+        yield Verdict("each parameter", None, f"marginal posterior from prior, nats: {told}")
+        shrinkage = ", ".join(f"{name} {100 * share:.0f} %" for name, share in zip(found.names, found.shrinkage, strict=True))
+        yield Verdict("shrinkage", None, f"of the prior's variance, explained: {shrinkage}")
+    noise = f"{100 * found.cv_noise:.0f} % by the finite number of draws alone"
+    yield Verdict("normaliser", None, f"C varies by {100 * found.cv_normalizer:.0f} % over data, {noise}")
+    if few > 0:
+        left = "" if few == 1 else ", and the two lines on parameters leave them out"
+        blunt = f"fewer than {ENOUGH_DRAWS} draws carry {100 * few:.0f} % of the posteriors: checks are blunt there{left}; raise draws"
+        yield Verdict("draws", None, blunt)
+    if found.pareto_k is not None:
+        unreliable = int((found.pareto_k > UNRELIABLE).sum())
+        yield Verdict("importance", None, f"Pareto k above {UNRELIABLE} for {unreliable} of {len(found.pareto_k)} posteriors")
+
+
+def _calibration(found: Diagnosis, alarm: float) -> Iterator[Verdict]:
+    # Ranks that share few draws have no p-value under the smallest.
+    least = 2 * SMALLEST if found.draws < _DRAWS_PER_DATUM * found.data else 0.0
+    alarm, alarm_of_each = max(alarm, least), max(alarm / len(found.names), least)
     for name, ranks in zip(found.names, found.sbc, strict=True):
-        yield _calibrated(f"ranks of {name}", ranks, alarm / len(found.names), _shape_of_ranks(ranks))
+        yield _calibrated(f"ranks of {name}", ranks, alarm_of_each, _shape_of_ranks(ranks))
     covered = " / ".join(f"{100 * share:.0f}" for share in found.covered.values())
     levels = " / ".join(str(level) for level in found.covered)
     side = "too narrow: over-confident" if found.coverage.mean > 0.5 else "too wide: under-confident"
     yield _calibrated("coverage", found.coverage, alarm, side, f"regions of {levels} % cover {covered} %")
     yield _calibrated("TARP", found.tarp, alarm, "posteriors are displaced, too narrow or too wide")
-    told = ", ".join(f"{name} {nats:.2f}" for name, nats in zip(found.names, found.divergence, strict=True))
-    yield Verdict("each parameter", None, f"marginal posterior from prior, nats: {told}")
-    shrinkage = ", ".join(f"{name} {100 * share:.0f} %" for name, share in zip(found.names, found.shrinkage, strict=True))
-    yield Verdict("shrinkage", None, f"of the prior's variance, explained: {shrinkage}")
-    yield Verdict("normaliser", None, f"C varies by {100 * found.cv_normalizer:.0f} % over data, {100 * found.cv_noise:.0f} % of which may be noise")
-    few = (found.weighed.effective_draws < ENOUGH_DRAWS).double().mean().item()
-    if few > 0:
-        yield Verdict(
-            "draws", None, f"fewer than {ENOUGH_DRAWS} draws carry {100 * few:.0f} % of the posteriors, checks are blunt there: raise draws"
-        )
-    if found.pareto_k is not None:
-        unreliable = int((found.pareto_k > UNRELIABLE).sum())
-        yield Verdict("importance", None, f"Pareto k above {UNRELIABLE} for {unreliable} of {len(found.pareto_k)} posteriors")
 
 
 def _calibrated(name: str, ranks: Uniformity, alarm: float, fault: str, text: str = "") -> Verdict:

@@ -59,44 +59,52 @@ class Identifiability:
     divergence: Tensor
 
     @property
+    def known(self) -> Tensor:
+        """Return at which points enough data carry the covariance (k,): few look as if they said nothing, and the other properties leave them out."""
+        return self.effective_data >= _DATA_PER_PARAMETER * len(self.names)
+
+    @property
     def unknown_directions(self) -> Tensor:
-        """Return how many directions the data say nothing about, at each point (k,)."""
-        return (self.eigenvalues < _UNKNOWN).sum(1)
+        """Return how many directions the data say nothing about, at each known point."""
+        return (self.eigenvalues[self.known] < _UNKNOWN).sum(1)
 
     @property
     def parameter_information(self) -> Tensor:
         """Return the median information about each parameter when the others are unknown, per standard deviation of the prior (D,)."""
         unit = torch.eye(len(self.scale), dtype=self.fisher.dtype)
         # With the prior's own information, one per standard deviation: what the data say nothing about counts as zero, not as singular.
-        return (1 / torch.linalg.inv(self.fisher + unit).diagonal(dim1=1, dim2=2) - 1).median(0).values
+        return (1 / torch.linalg.inv(self.fisher[self.known] + unit).diagonal(dim1=1, dim2=2) - 1).quantile(0.5, 0)
 
     def equivalent(self) -> list[tuple[int, int]]:
-        """Return pairs of points far apart that no data tell apart, farthest first."""
+        """Return pairs of known points far apart that no data tell apart, farthest first."""
         points = self.phi.double() / torch.where(self.scale > 0, self.scale, 1.0)
         apart = torch.cdist(points, points)
-        alike = (self.divergence < _ALIKE) & (self.divergence.T < _ALIKE) & (apart > _FAR)
+        both = self.known.unsqueeze(0) & self.known.unsqueeze(1)
+        alike = (self.divergence < _ALIKE) & (self.divergence.T < _ALIKE) & (apart > _FAR) & both
         pairs = alike.triu(1).nonzero()
         return [(int(i), int(j)) for i, j in pairs[apart[pairs[:, 0], pairs[:, 1]].argsort(descending=True)]]
 
     def __str__(self) -> str:
         """Return the findings in words."""
+        known, all_points = int(self.known.sum()), len(self.phi)
+        few = f"at {all_points - known} of {all_points} points fewer than {_DATA_PER_PARAMETER * len(self.names)} data carry the covariance"
+        if not known:
+            return f"cannot tell: {few}. The model is too sharp for so few data: give more"
         told = ", ".join(f"{name} {value:.3g}" for name, value in zip(self.names, self.parameter_information.tolist(), strict=True))
-        stiff = " > ".join(f"{value:.3g}" for value in self.eigenvalues.median(0).values.tolist())
-        mean = self.fisher.mean(0)
+        stiff = " > ".join(f"{value:.3g}" for value in self.eigenvalues[self.known].quantile(0.5, 0).tolist())
+        mean = self.fisher[self.known].mean(0)
         weakest = torch.linalg.eigh(mean).eigenvectors[:, 0]
         sloppy = " ".join(f"{weight:+.2f}·{name}" for weight, name in zip(weakest.tolist(), self.names, strict=True))
-        count, pairs = len(self.phi), self.equivalent()
+        pairs = self.equivalent()
         lines = [
             f"information per parameter, others unknown (per prior standard deviation): {told}",
             f"along the local directions, stiffest first: {stiff}",
             f"directions the data say nothing about, median over the prior: {int(self.unknown_directions.median())} of {len(self.names)}",
             f"least known combination, averaged over the prior (in prior standard deviations): {sloppy}",
-            f"pairs of parameters far apart that no data tell apart: {len(pairs)} of {count * (count - 1) // 2}",
+            f"pairs of parameters far apart that no data tell apart: {len(pairs)} of {known * (known - 1) // 2}",
         ]
-        few = int((self.effective_data < _DATA_PER_PARAMETER * len(self.names)).sum())
-        if few:
-            lines.append(f"at {few} of {count} points fewer than {_DATA_PER_PARAMETER * len(self.names)} data carry the covariance: give more data")
-        return "\n".join(lines)
+        left_out = [] if known == all_points else [f"{few}; they are left out here: give more data"]
+        return "\n".join([*left_out, *lines])
 
 
 @torch.no_grad()
@@ -120,7 +128,10 @@ def identifiability(model: EmbedAndEmulate, simulations: Simulations, *, phi: ob
     draws = model.prior.sample(points, seed=derive_seed(seed, "points")) if phi is None else phi
     chosen = as_float_tensor("phi", draws, device=model.device)
     check_shape("phi", chosen, ("k", model.prior.dimension))
+    check_count("number of points", len(chosen), 1)
     check_finite("phi", chosen)
+    if not (inside := model.prior.contains(chosen)).all():
+        raise InputError(f"phi: expected points inside the prior's support, got {int((~inside).sum())} of {len(inside)} outside")
     embedded, bank = embed_rows(model, simulations.y), model.prior_bank(model.prior, _DRAWS)
     log_c = estimate_normalizer(model.similarity, embedded, bank).log_value
     scale = bank.phi.double().std(0)

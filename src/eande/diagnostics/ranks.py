@@ -21,6 +21,7 @@ References:
     Säilynoja, Bürkner and Vehtari, *Graphical test for discrete uniformity*, 2022 (the band).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -29,8 +30,12 @@ import torch
 from scipy import stats
 from torch import Tensor
 
+from eande.core.scores import tied
+
 # Where the distribution of ranks is compared with the uniform one, and by how many simulated sets of ranks the comparison is calibrated.
 _PLACES, _SETS = 99, 4_000
+# The p-value of ranks less uniform than all simulated ones.
+SMALLEST = 1 / (_SETS + 1)
 
 
 @dataclass(frozen=True)
@@ -45,7 +50,7 @@ class Weighed:
         mean: of the posterior, (m, D).
         deviation: its standard deviation, (m, D).
         effective_draws: how many draws carry the posterior, (m,).
-        divergence: of each marginal posterior from its prior, in nats, (m, D); at least, for it is seen through 100 bins.
+        divergence: of each marginal posterior from its prior, in nats, (m, D), seen through 100 bins; not known where few draws carry the posterior.
     """
 
     log_ratio: Tensor
@@ -78,10 +83,10 @@ def weigh(
     mine, weights = log_weights[:, 0].exp(), log_weights[:, 1:].exp()
     share = chance.double() * mine
 
-    def rank(statistic: Tensor, truth: Tensor) -> Tensor:
+    def rank(statistic: Tensor, truth: Tensor, level: Callable[[Tensor, Tensor], Tensor] = torch.eq) -> Tensor:
         truth = truth.unsqueeze(1)
-        tied = weights.masked_fill(statistic != truth, 0).sum(1)
-        return weights.masked_fill(statistic >= truth, 0).sum(1) + chance * tied + share
+        same = level(statistic, truth)
+        return weights.masked_fill(same | (statistic > truth), 0).sum(1) + chance * weights.masked_fill(~same, 0).sum(1) + share
 
     def distance(points: Tensor) -> Tensor:
         # By differences: a matrix product would lose the digits that tell draws from the truth.
@@ -98,7 +103,7 @@ def weigh(
     return Weighed(
         log_ratio=log_weights[:, 0] + np.log(count + 1),
         ranks=torch.stack([rank(draws[:, d].unsqueeze(0), phi[:, d]) for d in range(phi.shape[1])], dim=1),
-        level=rank(-(scores + log_prior), -(own + own_prior)),
+        level=rank(-(scores + log_prior), -(own + own_prior), tied),
         tarp=rank(distance(draws.unsqueeze(0)), distance(phi.unsqueeze(1))[:, 0]),
         mean=mean,
         deviation=deviation,
@@ -108,15 +113,20 @@ def weigh(
 
 
 def _divergence(posterior: Tensor, draws: Tensor, bins: int = 100) -> Tensor:
-    """Return KL(marginal posterior ‖ marginal prior) per datum and parameter, over bins that hold as many prior draws each."""
+    """Return KL(marginal posterior ‖ marginal prior) per datum and parameter, over bins that hold about as many prior draws each."""
     count, found = len(draws), []
-    bins = min(bins, count)
-    for values in draws.T:
-        bin_of = torch.empty(count, dtype=torch.long, device=draws.device)
-        bin_of[values.argsort()] = torch.arange(count, device=draws.device) * bins // count
+    bins, effective = min(bins, count), 1 / posterior.square().sum(1)
+    for values in draws.T.contiguous():
+        # Draws of one value share a bin.
+        edges = values.sort().values[torch.arange(1, bins, device=draws.device) * count // bins]
+        bin_of = torch.searchsorted(edges, values, right=True)
         prior = torch.bincount(bin_of, minlength=bins).double() / count
         mass = torch.zeros(len(posterior), bins, dtype=posterior.dtype, device=posterior.device).index_add_(1, bin_of, posterior)
-        found.append(torch.xlogy(mass, mass / prior).sum(1))
+        # Shares of few draws are uneven by chance, which takes half a nat off their entropy for every bin in use over every such draw.
+        entropy, by_chance = torch.special.entr(mass).sum(1), torch.zeros_like(effective)
+        for _ in range(2):
+            by_chance = ((entropy + by_chance).exp() - 1) / (2 * effective)
+        found.append((torch.xlogy(mass, mass / prior.clamp(min=1 / count)).sum(1) - by_chance).clamp(min=0))
     return torch.stack(found, dim=1)
 
 
@@ -149,7 +159,8 @@ def uniformity(ranks: Tensor | np.ndarray, draws: int | None = None) -> Uniformi
 
     Args:
         ranks: numbers from 0 to 1.
-        draws: how many prior draws all of them share, where these are not far more than the ranks: the test then allows for their unevenness.
+        draws: how many prior draws all of them share, where these are not far more than the ranks: the test then allows for their unevenness,
+            and p is at least ``SMALLEST``.
 
     Example:
         >>> found = uniformity(np.linspace(0.005, 0.995, 100))
