@@ -184,6 +184,29 @@ def test_wrong_use_of_the_trainer_is_told():
         as_distribution(eande.EmpiricalPrior(torch.zeros(5, 2)), torch.device("cpu"))
 
 
+def test_what_sbi_scripts_say_is_understood_or_refused_by_name(model):
+    trainer = EE(model.prior, show_progress_bars=False)
+    theta, x = torch.zeros(20, 2), torch.zeros(20, 2)
+    trainer.append_simulations(theta, x, proposal=None, exclude_invalid_x=False)
+    for wrong, message in (
+        (lambda: trainer.append_simulations(theta, x[:10]), r"x: expected one row per row of theta, 20, got shape \(10, 2\)"),
+        (lambda: trainer.append_simulations(theta, x, propsal=model.prior), "append_simulations: expected no option 'propsal'"),
+        (lambda: trainer.append_simulations(theta, x, from_round=1), "there are no rounds"),
+        (lambda: trainer.train(num_clases=3), "train: expected no option 'num_clases'"),
+        (lambda: trainer.train(resume_training=True), "resume_training: expected False, got True"),
+        (lambda: trainer.build_posterior(model, BoxUniform(-torch.ones(2), torch.ones(2))), "prior: expected None or the prior trained under"),
+        (lambda: trainer.build_posterior(model, mcmc_metod="x"), "sample_with='exact': expected no option 'mcmc_metod'"),
+    ):
+        with pytest.raises(eande.InputError, match=message):
+            wrong()
+    exact = trainer.build_posterior(model, model.prior, mcmc_method="slice_np", mcmc_parameters={"num_chains": 3})
+    assert exact.sample((5,), x=torch.zeros(2), max_sampling_batch_size=10).shape == (5, 2)
+    assert exact.sample_batched((5,), torch.zeros(3, 2), max_sampling_batch_size=10).shape == (5, 3, 2)
+    chains = trainer.build_posterior(model, sample_with="mcmc", mcmc_method="slice_np", mcmc_parameters={"num_chains": 3})
+    assert chains.method == "slice_np"
+    assert chains.num_chains == 3
+
+
 def test_a_trainer_without_a_prior_samples_but_has_no_density():
     torch.manual_seed(0)
     theta = torch.rand(300, 2)
@@ -246,3 +269,22 @@ def test_a_diagnosis_comes_as_arvizs_container(model):
     tree = diagnosis_to_arviz(diagnose(model, held_out, draws=2_000))
     assert tree["posterior"]["coverage"].shape == (1, 100)
     assert float(tree["posterior"]["a"].max()) <= 1
+
+
+def named(model, *names):
+    prior = eande.BoxPrior([-1, -1], [1, 1], names=names)
+    return eande.EmbedAndEmulate(model.encoder, model.emulator, model.similarity, prior, y_shape=(2,), embedding_dimension=3)
+
+
+def test_nothing_vanishes_on_the_way_to_arviz(model):
+    y = torch.zeros(2, 2)
+    for wrong, message in (
+        (lambda: to_arviz(model), r"posterior: expected a Posterior \(from a model: model.posterior\(y\)\) or several, got EmbedAndEmulate"),
+        (lambda: to_arviz(named(model, "chain", "b").posterior(y[0])), "names: expected parameters with names of their own, got 'chain'"),
+        (lambda: to_arviz(named(model, "a", "observation").posteriors(y)), "got 'observation', which ArviZ's container uses"),
+        (lambda: to_arviz([model.posterior(y[0]), model.posterior(y[0], prior=eande.BoxPrior([0, 0], [1, 1]))]), "got different priors"),
+    ):
+        with pytest.raises(eande.InputError, match=message):
+            wrong()
+    tree = to_arviz(model.posterior(y[0]), samples=50, sampler=eande.resample)
+    assert "pareto_k" in tree["sample_stats"].attrs["sampler"][0]

@@ -2,11 +2,13 @@
 
 import json
 import re
+import subprocess
 
 import pytest
 from typer.testing import CliRunner
 
 from eande.cli import app
+from eande.experiments import records
 
 
 @pytest.mark.filterwarnings("ignore::eande.core.checks.EandeWarning")
@@ -19,6 +21,12 @@ def test_the_synthetic_study_runs_at_toy_size(tmp_path):
     assert {cell["paper_l1"] for cell in content["cells"]} == {0.032, 0.041, 0.049, 0.055}
     for name in ("synthetic-l1.png", "synthetic-posterior-kappa2.png", "synthetic-posterior-kappa8.png"):
         assert (tmp_path / name).stat().st_size > 10_000
+    # Another seed is added; what is there is shown, and not lost.
+    more = ["reproduce", "synthetic", "--size", "toy", "--seeds", "2", "--output", str(tmp_path)]
+    assert CliRunner().invoke(app, more).exit_code == 0
+    both = json.loads((tmp_path / "synthetic.json").read_text())["runs"]
+    assert len(both) == 8
+    assert all(run in both for run in content["runs"])
 
 
 @pytest.mark.filterwarnings("ignore::eande.core.checks.EandeWarning")
@@ -36,9 +44,9 @@ def test_the_lorenz96_study_runs_at_toy_size(tmp_path):
     assert json.loads((tmp_path / "lorenz96-main.json").read_text()) == content
     content["settings"]["epochs"] = 3
     (tmp_path / "lorenz96-main.json").write_text(json.dumps(content))
-    refused = CliRunner().invoke(app, arguments)
-    assert refused.exit_code == 2
-    assert "expected runs with the same settings" in " ".join(refused.output.split())
+    other = CliRunner().invoke(app, arguments)
+    assert other.exit_code == 2
+    assert "expected runs with the same settings" in " ".join(other.output.split())
     page = CliRunner().invoke(app, [*arguments, "--only", "page", "--pages", str(tmp_path / "pages")])
     assert page.exit_code == 0, page.output
     written = (tmp_path / "pages" / "lorenz96.md").read_text()
@@ -68,6 +76,54 @@ def test_the_other_parts_of_the_lorenz96_study_run_at_toy_size(part, tmp_path):
     assert list((tmp_path / "pages").glob("*.png")) or part == "training"
 
 
+def refused(*arguments):
+    """Run a command that must be refused, and return what it said in one line."""
+    done = CliRunner().invoke(app, list(arguments))
+    assert done.exit_code == 2, done.output
+    assert isinstance(done.exception, SystemExit), done.exception
+    return " ".join(done.output.replace("│", " ").split())
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [("{", "expected a result file, got something damaged"), ("[]", "expected a result file, got a list"), ("{}", "expected runs with the same")],
+)
+def test_damaged_result_files_are_refused_before_any_work(content, message, tmp_path):
+    arguments = ("--size", "toy", "--output", str(tmp_path))
+    for study, name in (("synthetic", "synthetic"), ("lorenz96", "lorenz96-main")):
+        (tmp_path / f"{name}.json").write_text(content)
+        assert message in refused("reproduce", study, *arguments)
+        assert (tmp_path / f"{name}.json").read_text() == content
+
+
+def test_damaged_pictures_are_refused_before_the_training(tmp_path):
+    (tmp_path / "lorenz96-main-pictures.npz").write_bytes(b"nonsense")
+    assert "pictures.npz: expected arrays, got something damaged" in refused("reproduce", "lorenz96", "--size", "toy", "--output", str(tmp_path))
+    assert not (tmp_path / "lorenz96-main.json").exists()
+
+
+def test_a_page_is_not_replaced_by_nothing(tmp_path):
+    page = tmp_path / "lorenz96.md"
+    page.write_text("a page")
+    said = refused("reproduce", "lorenz96", "--only", "page", "--output", str(tmp_path / "nowhere"), "--pages", str(tmp_path))
+    assert "expected a folder with results of the study" in said
+    assert page.read_text() == "a page"
+
+
+def test_an_output_that_is_a_file_is_refused_at_once(tmp_path):
+    (tmp_path / "file").write_text("")
+    for study in ("synthetic", "lorenz96", "sbibm"):
+        assert "is a file" in refused("reproduce", study, "--output", str(tmp_path / "file"))
+
+
+def test_a_copy_in_another_repository_names_no_commit(tmp_path, monkeypatch):
+    monkeypatch.delenv("EANDE_COMMIT", raising=False)
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    (tmp_path / "records.py").write_text("")
+    monkeypatch.setattr(records, "__file__", str(tmp_path / "records.py"))
+    assert records.provenance()["commit"] is None
+
+
 def test_silly_arguments_get_a_clear_line():
     for arguments in (
         ["reproduce", "lorenz96", "--method", "magic"],
@@ -75,7 +131,5 @@ def test_silly_arguments_get_a_clear_line():
         ["reproduce", "synthetic", "--seeds", "0"],
         ["reproduce", "nothing"],
     ):
-        done = CliRunner().invoke(app, arguments)
-        assert done.exit_code == 2
-        assert "Traceback" not in done.output
+        assert refused(*arguments)
     assert "Reproduce a table or figure" in CliRunner().invoke(app, ["--help"]).output

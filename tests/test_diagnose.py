@@ -533,3 +533,17 @@ def test_a_wide_encoder_does_not_make_genuine_data_strange():
         y, observed = (x.unsqueeze(1) + torch.randn(100, 1, 60, generator=stream) for x in (phi, new))
         strange.append(eande.Belongs(model, eande.Simulations.from_arrays(phi, y))(observed).p_value < 0.03)
     assert torch.cat(strange).double().mean() < 0.06
+
+
+def test_what_is_no_model_or_no_pair_is_refused():
+    model, simulated = gaussian(box(1), 0.1)
+    held_out = simulated(200, 0)
+    for function in (diagnose, identifiability, eande.Belongs):
+        with pytest.raises(eande.InputError, match=r"model: expected a fitted model \(from a file: eande.load\(path\)\), got str"):
+            function("m.eande", held_out)
+    with pytest.raises(eande.InputError, match=r"pair: expected the numbers of two of 1 parameters, got \(0, 1\)"):
+        plots.ellipses(identifiability(model, held_out))
+    with pytest.raises(eande.InputError, match="names: expected one per parameter, 2 and 2 of them, got 1"):
+        plots.posterior_pairs(np.zeros((5, 2)), np.zeros((5, 2)), ["a"])
+    with pytest.raises(eande.InputError, match="n: expected a whole number of at least 1, got -1"):
+        eande.resample(model.posterior(held_out.y[0]), -1)

@@ -34,7 +34,7 @@ def synthetic(
     seeds: Annotated[int, typer.Option(min=1, help="Number of seeds per task.")] = 5,
     first_seed: Annotated[int, typer.Option(min=0, help="The first of them.")] = 0,
     processes: Annotated[int, typer.Option(min=1, help="Runs at a time, one thread each.")] = 2,
-    output: Annotated[Path, typer.Option(help="Folder for synthetic.json and the figures.")] = Path("results"),
+    output: Annotated[Path, typer.Option(file_okay=False, help="Folder for synthetic.json and the figures.")] = Path("results"),
 ) -> None:
     """Fit the four synthetic tasks and compare every posterior with the exact one (the paper's Table 1 and Figure 3)."""
     from eande.core.checks import InputError
@@ -94,7 +94,7 @@ def _synthetic_figures(results: list[dict[str, Any]], paper: dict[tuple[int, boo
     figures = {"synthetic-l1.png": plots.distance_boxes(distances, {name(*key): value for key, value in paper.items()}, label="L1 distance")}
     seen: set[int] = set()
     for run in sorted(results, key=lambda one: one["seed"]):
-        if run["redundant"] and run["kappa"] not in seen:
+        if run["redundant"] and run["kappa"] not in seen and "picture" in run:
             seen.add(run["kappa"])
             ours, exact = run["picture"]
             title = f"One posterior, {name(run['kappa'], True)}"
@@ -110,8 +110,10 @@ def sbibm(
     task: Annotated[list[str] | None, typer.Option(help="Which of the five; all by default.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of simulations and networks.")] = 0,
     wheel: Annotated[Path | None, typer.Option(help="sbibm-1.1.0-py2.py3-none-any.whl; by default pip downloads it. Nothing of it is run.")] = None,
-    output: Annotated[Path, typer.Option(help="Folder for sbibm.json.")] = Path("results"),
-    pages: Annotated[Path, typer.Option(help="Folder for the results page.")] = Path("docs/results"),
+    output: Annotated[Path, typer.Option(file_okay=False, help="Folder for sbibm.json.")] = Path("results"),
+    pages: Annotated[
+        Path | None, typer.Option(file_okay=False, help="Folder for the results page; docs/results for the size paper, else the output.")
+    ] = None,
 ) -> None:
     """Score the field's common benchmark: five tasks, three numbers of simulations, ten observations with exact posteriors."""
     from eande.core.checks import InputError
@@ -133,8 +135,9 @@ def sbibm(
         runs = study.run(size.value, task or list(TASKS), path, output, seed=seed, progress=size is not Size.toy, report=report)
     except (InputError, ImportError) as error:
         raise typer.BadParameter(str(error)) from None
-    study.write_page(runs, pages / "sbibm.md")
-    console.print(f"wrote {output / 'sbibm.json'} and {pages / 'sbibm.md'}")
+    page = (pages or (Path("docs/results") if size is Size.paper else output)) / "sbibm.md"
+    study.write_page(runs, page)
+    console.print(f"wrote {output / 'sbibm.json'} and {page}")
 
 
 class Lorenz96Size(StrEnum):
@@ -180,8 +183,8 @@ def lorenz96(
     seeds: Annotated[int, typer.Option(min=1, help="Number of seeds.")] = 1,
     first_seed: Annotated[int, typer.Option(min=0, help="The first of them.")] = 0,
     device: Annotated[Device, typer.Option(help="auto takes a GPU where there is one.")] = Device.auto,
-    output: Annotated[Path, typer.Option(help="Folder for the result files and the figure.")] = Path("results"),
-    pages: Annotated[Path, typer.Option(help="Folder for the results page.")] = Path("docs/results"),
+    output: Annotated[Path, typer.Option(file_okay=False, help="Folder for the result files and the figure.")] = Path("results"),
+    pages: Annotated[Path, typer.Option(file_okay=False, help="Folder for the results page.")] = Path("docs/results"),
 ) -> None:
     """Infer the forcing (F₁, F₂) of Lorenz 96 from windows of 250 × 396 numbers: the posterior is a ring (the paper's Section 5.2)."""
     import torch
@@ -195,7 +198,10 @@ def lorenz96(
     if only is Part.page:
         from eande.experiments.lorenz96_page import write_page
 
-        console.print(f"wrote {write_page(output, pages)}")
+        try:
+            console.print(f"wrote {write_page(output, pages)}")
+        except InputError as error:
+            raise typer.BadParameter(str(error)) from None
         return
     known = (*study.METHODS, *study.BASELINES)
     methods = [*(method or study.METHODS), *(study.BASELINES if baselines else ())]
@@ -264,6 +270,6 @@ def _ring_figure(run: dict[str, Any], path: Path) -> Path:
     samples = ring.draw(posterior, 4_000, 0)[0].cpu().numpy()
     reference = ring.reference_samples(forcing[chosen].item(), 4_000, 0).numpy()
     title = f"(F₁, F₂) given one window of 99,000 numbers, F = {forcing[chosen]:.2f}"
-    figure = plots.ring(density, samples, reference, half_width=ring.HALF_WIDTH, title=title)
+    figure = plots.ring(density, samples, reference, half_width=ring.HALF_WIDTH, title=title, method=run["method"])
     figure.savefig(path, dpi=130)
     return path

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from eande.core.checks import InputError
 from eande.core.scores import ENOUGH_DRAWS
 from eande.diagnostics.diagnose import Diagnosis
 from eande.diagnostics.identifiability import Identifiability
@@ -28,6 +29,8 @@ def posterior_pairs(ours: np.ndarray, reference: np.ndarray, names: Sequence[str
         title: of the figure.
     """
     count = len(names)
+    if not ours.shape[1] == reference.shape[1] == count:
+        raise InputError(f"names: expected one per parameter, {ours.shape[1]} and {reference.shape[1]} of them, got {count}")
     figure = Figure(figsize=(2.4 * count, 2.4 * count), layout="constrained")
     axes = figure.subplots(count, count, squeeze=False)
     limits = [(min(a.min(), b.min()), max(a.max(), b.max())) for a, b in zip(ours.T, reference.T, strict=True)]
@@ -86,7 +89,9 @@ def distance_boxes(distances: Mapping[str, Sequence[float]], paper: Mapping[str,
     return figure
 
 
-def ring(density: np.ndarray, samples: np.ndarray, reference: np.ndarray, *, half_width: float, title: str = "") -> Figure:
+def ring(
+    density: np.ndarray, samples: np.ndarray, reference: np.ndarray, *, half_width: float, title: str = "", method: str = "Embed & Emulate"
+) -> Figure:
     """Show a posterior of two parameters on a square: heat map, the reference circle, and marginals of samples of both.
 
     Args:
@@ -95,6 +100,7 @@ def ring(density: np.ndarray, samples: np.ndarray, reference: np.ndarray, *, hal
         reference: samples of the reference (m, 2).
         half_width: of the square.
         title: of the figure.
+        method: whose posterior it is.
     """
     figure = Figure(figsize=(5.4, 5.6), layout="constrained")
     axes = figure.subplots(2, 2, width_ratios=(4, 1), height_ratios=(1, 4))
@@ -113,7 +119,7 @@ def ring(density: np.ndarray, samples: np.ndarray, reference: np.ndarray, *, hal
         axis.set(xticks=[], yticks=[])
     above.set_xlim(limits)
     beside.set_ylim(limits)
-    figure.suptitle(f"{title}\nmarginals: filled reference, line Embed & Emulate", fontsize=10)
+    figure.suptitle(f"{title}\nmarginals: filled reference, line {method}", fontsize=10)
     return figure
 
 
@@ -234,13 +240,16 @@ def ellipses(found: Identifiability, *, pair: tuple[int, int] = (0, 1)) -> Figur
         pair: which two parameters.
     """
     first, second = pair
+    if not 0 <= min(pair) < max(pair) < len(found.names):
+        raise InputError(f"pair: expected the numbers of two of {len(found.names)} parameters, got {pair}")
     figure = Figure(figsize=(5, 4.6), layout="constrained")
     axis = figure.subplots()
     scale, angle = found.scale[[first, second]].numpy(), np.linspace(0, 2 * np.pi, 60)
     circle = np.stack([np.cos(angle), np.sin(angle)])
     # Of the other parameters nothing is known but the prior.
     covariance = np.linalg.inv(found.fisher.numpy() + np.eye(len(found.names)))[:, [[first], [second]], [first, second]]
-    for centre, matrix in zip(found.phi[:, [first, second]].numpy(), covariance, strict=True):
+    known = found.known.numpy()
+    for centre, matrix in zip(found.phi[:, [first, second]].numpy()[known], covariance[known], strict=True):
         # Shrunk, so that they do not cover each other.
         x, y = centre[:, None] + 0.3 * scale[:, None] * (np.linalg.cholesky(matrix) @ circle)
         axis.plot(x, y, color=OURS, linewidth=0.8)

@@ -19,10 +19,11 @@ except ImportError as error:
 def to_arviz(posterior: Posterior | Sequence[Posterior], *, samples: int = 4_000, prior_samples: int = 4_000, seed: int = 0, **options: Any) -> Any:
     """Draw samples and return them as a DataTree with the groups ``posterior`` (each parameter by its name), ``sample_stats`` and ``prior``.
 
-    Samples of acceptance–rejection are independent: they come as one chain. Several posteriors give one more dimension, ``observation``.
+    Samples of acceptance–rejection are independent: they come as one chain. Several posteriors give one more dimension, ``observation``. What the
+    sampler said of its samples, such as how many are different, is in the attributes of ``sample_stats``: ArviZ cannot see it in the samples.
 
     Args:
-        posterior: of one observation, or those of several.
+        posterior: of one observation, or those of several, under one prior.
         samples: of each.
         prior_samples: of the prior, for plots of one against the other.
         seed: of all draws.
@@ -30,10 +31,16 @@ def to_arviz(posterior: Posterior | Sequence[Posterior], *, samples: int = 4_000
     """
     check_count("samples", samples, 1)
     check_count("prior_samples", prior_samples, 1)
-    several = not isinstance(posterior, Posterior)
-    chosen = list(posterior) if not isinstance(posterior, Posterior) else [posterior]
+    several = isinstance(posterior, Sequence)
+    chosen = list(posterior) if isinstance(posterior, Sequence) else [posterior]
     if not chosen:
         raise InputError("posterior: expected at least one, got none")
+    wrong = next((one for one in chosen if not isinstance(one, Posterior)), None)
+    if wrong is not None:
+        raise InputError(f"posterior: expected a Posterior (from a model: model.posterior(y)) or several, got {type(wrong).__name__}")
+    if any(one.prior is not chosen[0].prior for one in chosen):
+        raise InputError("posterior: expected several under one prior, got different priors")
+    _check_names(chosen[0].prior.names, {"chain", "draw"} | ({"observation", "log_ratio"} if several else set()))
     # Seeds of their own: samples of one seed come from the same candidates.
     drawn = [one.sample(samples, seed=derive_seed(seed, i) if several else seed, **options) for i, one in enumerate(chosen)]
     ratios = np.stack([one.log_ratio(phi).cpu().numpy() for one, (phi, _) in zip(chosen, drawn, strict=True)], axis=-1)[None]
@@ -48,7 +55,14 @@ def to_arviz(posterior: Posterior | Sequence[Posterior], *, samples: int = 4_000
     )
     # Apart: the same names have no observations here.
     tree["prior"] = from_dict({"prior": {name: prior[..., d] for d, name in enumerate(names)}})["prior"]
+    tree["sample_stats"].attrs["sampler"] = [str(info) for _, info in drawn]
     return tree
+
+
+def _check_names(names: Sequence[str], taken: set[str]) -> None:
+    """Refuse names of parameters that mean something else in the container."""
+    if both := sorted(taken & set(names)):
+        raise InputError(f"names: expected parameters with names of their own, got {', '.join(map(repr, both))}, which ArviZ's container uses")
 
 
 def diagnosis_to_arviz(diagnosis: Diagnosis) -> Any:
@@ -56,6 +70,7 @@ def diagnosis_to_arviz(diagnosis: Diagnosis) -> Any:
 
     ArviZ's plots of probability integral transforms take them as they are.
     """
+    _check_names(diagnosis.names, {"chain", "draw", "coverage", "tarp"})
     weighed = diagnosis.weighed
     ranks = {name: weighed.ranks[:, d].numpy()[None] for d, name in enumerate(diagnosis.names)}
     stats = {"log_ratio": weighed.log_ratio.numpy()[None], "effective_draws": weighed.effective_draws.numpy()[None]}

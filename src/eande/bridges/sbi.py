@@ -11,14 +11,14 @@ sbi runs a network on a copy of the datum for every parameter; here the datum is
 are called theta and data x, as sbi does.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from eande.core.checks import InputError, as_float_tensor, check_choice
+from eande.core.checks import InputError, as_float_tensor, check_choice, check_shape, show_shape
 from eande.core.model import EmbedAndEmulate
 from eande.core.posterior import Posterior
 from eande.core.prior import BoxPrior, DistributionPrior, Prior, as_prior
@@ -35,6 +35,12 @@ except ImportError as error:
     raise ImportError(f"this bridge needs sbi ({error}): pip install 'embed-and-emulate[sbi]'") from None
 
 SAMPLERS = ("exact", "rejection", "importance", "mcmc", "vi")
+# What sbi's trainers take and has no meaning here: other losses, rounds, reports.
+_OF_SIMULATIONS = {"proposal", "from_round", "exclude_invalid_x", "data_device", "algorithm"}
+_OF_TRAINING = {
+    "num_classes", "gamma", "num_atoms", "show_train_summary", "retrain_from_scratch", "resume_training", "discard_prior_samples",
+    "force_first_round_loss", "dataloader_kwargs", "loss_kwargs",
+}  # fmt: skip
 
 
 class Potential(BasePotential):  # type: ignore[misc]
@@ -116,7 +122,7 @@ class ExactPosterior(NeuralPosterior):  # type: ignore[misc]
         self._purpose = "It samples by acceptance-rejection where that is feasible; the encoder runs once per observation."
 
     def sample(self, sample_shape: Sequence[int] = (), x: Tensor | None = None, show_progress_bars: bool = True, **options: Any) -> Tensor:
-        """Draw samples, shape (*sample_shape, D); ``options`` are those of our sampler, such as ``max_evaluations``."""
+        """Draw samples, shape (*sample_shape, D); ``options`` are those of our sampler, such as ``max_evaluations``; sbi's batch size is ignored."""
         self.potential_fn.set_x(self._x_else_default_x(x))
         return self._draw(self.potential_fn._posteriors[0], sample_shape, **options)
 
@@ -135,6 +141,7 @@ class ExactPosterior(NeuralPosterior):  # type: ignore[misc]
     def _draw(posterior: Posterior, sample_shape: Sequence[int], **options: Any) -> Tensor:
         sample_shape = (sample_shape,) if isinstance(sample_shape, int) else tuple(sample_shape)
         count = torch.Size(sample_shape).numel()
+        options.pop("max_sampling_batch_size", None)
         # sbi takes its randomness from torch's global state, and so do samples drawn under its names.
         seed = int(torch.randint(2**31, ()))
         return posterior.sample(count, **{"seed": seed} | options)[0].view(*sample_shape, -1)
@@ -171,10 +178,15 @@ class EE:
 
     def append_simulations(self, theta: Any, x: Any, **options: Any) -> "EE":
         """Add simulations: parameters (n, D) and data (n, …). All must come from the prior: there are no rounds."""
-        if options.get("proposal") is not None:
+        _check_options("append_simulations", options, _OF_SIMULATIONS)
+        if options.get("proposal") is not None or options.get("from_round"):
             raise InputError("proposal: expected None, got one: every simulation must come from the prior, for there are no rounds")
-        self._theta.append(as_float_tensor("theta", theta).cpu())
-        self._x.append(as_float_tensor("x", x).cpu())
+        theta, x = as_float_tensor("theta", theta).cpu(), as_float_tensor("x", x).cpu()
+        check_shape("theta", theta, ("n", "D"))
+        if x.ndim < 2 or len(x) != len(theta):
+            raise InputError(f"x: expected one row per row of theta, {len(theta)}, got shape {show_shape(x.shape)}")
+        self._theta.append(theta)
+        self._x.append(x)
         return self
 
     def train(
@@ -186,8 +198,12 @@ class EE:
         max_num_epochs: int | None = None,
         stop_after_epochs: int | None = None,
         clip_max_norm: float | None = None,
+        **others: Any,
     ) -> EmbedAndEmulate:
-        """Fit and return the model; arguments under sbi's names, where given, replace those of the settings."""
+        """Fit and return the model; arguments under sbi's names, where given, replace the settings, or are ignored if they mean nothing here."""
+        _check_options("train", others, _OF_TRAINING)
+        if others.get("resume_training"):
+            raise InputError("resume_training: expected False, got True; for runs that go on after an interruption use eande.fit(checkpoint=...)")
         if not self._theta:
             raise InputError("train: expected simulations, got none; call append_simulations(theta, x) first")
         changes: dict[str, Any] = {
@@ -200,18 +216,24 @@ class EE:
         self.model = fit(simulations, self.prior, encoder=self.encoder, validation=validation_fraction, settings=settings, progress=self.progress)
         return self.model
 
-    def build_posterior(self, model: EmbedAndEmulate | None = None, *, sample_with: str = "exact", **options: Any) -> NeuralPosterior:
+    def build_posterior(
+        self, model: EmbedAndEmulate | None = None, prior: Any = None, *, sample_with: str = "exact", **options: Any
+    ) -> NeuralPosterior:
         """Return a posterior of sbi.
 
         Args:
             model: the one trained last by default.
+            prior: the one it was trained under, or None.
             sample_with: ``"exact"`` for our own sampler, or sbi's ``"rejection"``, ``"importance"``, ``"mcmc"``, ``"vi"``.
-            options: for that posterior, such as ``method="slice_np_vectorized"``.
+            options: for that posterior, such as ``method="slice_np_vectorized"``; or as sbi's trainers take them, such as ``mcmc_parameters={…}``.
         """
         check_choice("sample_with", sample_with, SAMPLERS)
         model = model or self.model
         if model is None:
             raise InputError("build_posterior: expected a trained model, got none; call train() first")
+        known = (None, model.prior, getattr(model.prior, "distribution", None))
+        if not any(prior is one for one in known):
+            raise InputError("prior: expected None or the prior trained under, got another; model.posterior(y, prior=...) takes it")
         return as_posterior(model, sample_with=sample_with, **options)
 
 
@@ -219,8 +241,14 @@ def as_posterior(model: EmbedAndEmulate, *, sample_with: str = "exact", **option
     """Return a fitted model as a posterior of sbi; see :meth:`EE.build_posterior`."""
     check_choice("sample_with", sample_with, SAMPLERS)
     potential = Potential(model)
+    for name in [name for name in options if name.endswith("_parameters")]:
+        parameters = options.pop(name) or {}
+        # Those of the sampler that was not chosen are no concern.
+        options |= parameters if name.startswith(sample_with) else {}
+    method = options.pop("mcmc_method", None)
     if sample_with == "exact":
-        return ExactPosterior(potential, **options)
+        _check_options("sample_with='exact'", options, set())
+        return ExactPosterior(potential)
     prior = as_distribution(model.prior, model.device)
     if sample_with == "rejection":
         return RejectionPosterior(potential, proposal=prior, **options)
@@ -228,8 +256,15 @@ def as_posterior(model: EmbedAndEmulate, *, sample_with: str = "exact", **option
         return ImportanceSamplingPosterior(potential, proposal=prior, **options)
     transform = mcmc_transform(prior, device=str(potential.device))
     if sample_with == "mcmc":
+        options |= {} if method is None else {"method": method}
         return MCMCPosterior(potential, proposal=prior, theta_transform=transform, **options)
     return VIPosterior(potential, prior=prior, theta_transform=transform, **options)
+
+
+def _check_options(name: str, given: Mapping[str, Any], known: set[str]) -> None:
+    """Refuse what neither sbi nor we know: a slip of the pen must not be ignored."""
+    if unknown := sorted(set(given) - known):
+        raise InputError(f"{name}: expected no option {', '.join(map(repr, unknown))}")
 
 
 def as_distribution(prior: Prior, device: torch.device) -> Any:

@@ -178,7 +178,9 @@ def _find_exponents(scores: Tensor, levels: Tensor, *, features: Tensor, ids: Te
 
 
 def check_pairs(model: "EmbedAndEmulate", phi: Tensor, y: Any, ids: Tensor) -> None:
-    """Refuse held-out pairs that do not fit the model, or too few of them."""
+    """Refuse held-out pairs that do not fit the model, or too few of them, and what is no model."""
+    if not hasattr(model, "similarity"):
+        raise InputError(f"model: expected a fitted model (from a file: eande.load(path)), got {type(model).__name__}")
     check_shape("phi", phi, ("n", model.prior.dimension))
     if tuple(y.shape[1:]) != model.y_shape:
         raise InputError(f"y: expected shape {show_shape(('n', *model.y_shape))}, got {show_shape(y.shape)}")

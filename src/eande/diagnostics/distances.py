@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from eande.core.checks import InputError, as_float_tensor, check_finite, check_shape
+from eande.core.checks import InputError, as_float_tensor, check_finite, check_positive, check_shape
 
 
 def l1_distance(log_q: Tensor, log_p: Tensor) -> Tensor:
@@ -49,6 +49,8 @@ def squared_mmd(first: Tensor, second: Tensor, bandwidths: Sequence[float]) -> T
         >>> squared_mmd(torch.zeros(5, 2), torch.zeros(7, 2), [0.1])
         tensor([0.], dtype=torch.float64)
     """
+    for bandwidth in bandwidths:
+        check_positive("bandwidths", bandwidth)
 
     def mean_kernels(x: Tensor, y: Tensor) -> Tensor:
         # Coordinate by coordinate: torch.cdist gives every pair of points a block of the GPU, and takes thirty times as long.

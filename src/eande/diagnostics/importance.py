@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from eande.core.checks import EandeWarning
+from eande.core.checks import EandeWarning, check_count
 from eande.core.posterior import Posterior
 from eande.core.scores import ENOUGH_DRAWS
 from eande.core.seeds import generator
@@ -47,6 +47,7 @@ def resample(posterior: Posterior, n: int, *, seed: int = 0) -> tuple[Tensor, Re
         n: how many samples.
         seed: same seed, same samples.
     """
+    check_count("n", n, 1)
     scores = posterior.bank_scores().double()
     weights = scores.softmax(0)
     effective, k = (1 / weights.square().sum()).item(), pareto_k(scores.unsqueeze(0))
@@ -86,6 +87,7 @@ def pareto_k(scores: Tensor) -> np.ndarray | None:
     k = np.where(even & (values.min(1) == values.max(1)), -np.inf, np.inf)
     fitted = ~even & ~flat
     if fitted.any():
-        # ArviZ takes log likelihoods left out, whose weights are their inverses.
-        k[fitted] = array_stats.psislw(-values[fitted], axis=-1)[1]  # type: ignore[no-untyped-call]
+        with np.errstate(over="ignore"):  # of a tail of which nothing is left
+            # ArviZ takes log likelihoods left out, whose weights are their inverses.
+            k[fitted] = array_stats.psislw(-values[fitted], axis=-1)[1]  # type: ignore[no-untyped-call]
     return k

@@ -9,12 +9,14 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from eande.core.checks import InputError
 from eande.core.ensemble import ensemble
 from eande.core.model import EmbedAndEmulate
 from eande.core.seeds import derive_seed
@@ -194,9 +196,20 @@ def keep_pictures(path: Path, method: str, model: Any, data: Data, finer: int) -
     for posterior in model.posteriors(data.test_y[chosen]):
         density = (posterior.score(grid) - posterior.log_normalizer).exp().view(1, fine, fine)
         densities.append(functional.avg_pool2d(density, finer)[0].cpu().numpy())
-    arrays = dict(np.load(path)) if path.exists() else {}
+    arrays = read_pictures(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    np.savez_compressed(path, **arrays | {"phi": data.test_phi[chosen].numpy(), method: np.stack(densities).astype(np.float32)})
+    # In one step, as all result files.
+    temporary = path.with_suffix(".tmp.npz")
+    np.savez_compressed(temporary, **arrays | {"phi": data.test_phi[chosen].numpy(), method: np.stack(densities).astype(np.float32)})
+    temporary.replace(path)
+
+
+def read_pictures(path: Path) -> dict[str, np.ndarray]:
+    """Return the arrays of a file of pictures, none where there is no file."""
+    try:
+        return dict(np.load(path)) if path.exists() else {}
+    except (ValueError, OSError, BadZipFile) as error:
+        raise InputError(f"{path}: expected arrays, got something damaged ({error}); move it away, or use another --output") from None
 
 
 def physics(data: Data) -> dict[str, Any]:
@@ -251,7 +264,8 @@ def run_main(
     settings = asdict(chosen) | {"members": MEMBERS, "windows": WINDOWS, "b": b}
     head = {"study": name, "size": size, "device": device, "settings": settings}
     trained = {method: asdict(fit_settings(chosen, method if method == "plain" else "anchored", 0, device)) for method in METHODS} | BASELINE_SETTINGS
-    runs = stored_runs(path, head, trained)
+    runs, pictures = stored_runs(path, head, trained), output / f"{name}-pictures.npz"
+    read_pictures(pictures)  # damage is better found before the training
     last: tuple[Any, Any] = (None, None)
     for seed in seeds:
         missing = [method for method in wanted if not any((run["method"], run["seed"]) == (method, seed) for run in runs)]
@@ -263,10 +277,10 @@ def run_main(
         for method, model, how in fit_all(missing, chosen, data, seed, device, progress=progress):
             found = {"method": method, "settings": trained[method]} | about | how
             found |= measure(model, data, chosen, seed) | {"provenance": provenance("numba", "sbi")}
+            if seed == 0:
+                keep_pictures(pictures, method, model, data, chosen.finer)
             runs.append(found)
             report(found)
             write_json(path, head | {"runs": runs})
-            if seed == 0:
-                keep_pictures(output / f"{name}-pictures.npz", method, model, data, chosen.finer)
             last = (model, data)
     return [run | {"model": None, "data": None} for run in runs[:-1]] + [runs[-1] | {"model": last[0], "data": last[1]}]

@@ -1,6 +1,5 @@
 """The results page of the Lorenz 96 study: tables and figures made from the result files, and nothing else."""
 
-import json
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -9,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from eande import plots
+from eande.core.checks import InputError
 from eande.diagnostics.diagnose import LEVELS
-from eande.experiments.lorenz96 import BASELINES, METHODS
-from eande.experiments.records import table
+from eande.experiments.lorenz96 import BASELINES, METHODS, read_pictures
+from eande.experiments.records import read_json, table
 from eande.experiments.ring import HALF_WIDTH
 
 _HEAD = """# Lorenz 96: the study
@@ -30,24 +30,20 @@ but `plain`, and NPE-C trains as long in smaller batches, without which its flow
 
 def write_page(results: Path, pages: Path) -> Path:
     """Write ``lorenz96.md`` and its figures into a folder, from whatever result files there are."""
+    sections = {
+        "main": _main, "printed": _main, "timing": _timing, "training": _training, "views": _ablation, "symmetry": _ablation,
+        "normalizer": _normalizer, "search": _search,
+    }  # fmt: skip
+    found = {name: path for name in sections if (path := results / f"lorenz96-{name}.json").exists()}
+    if not found:
+        raise InputError(f"output: expected a folder with results of the study, lorenz96-*.json, got none in {results}")
     pages.mkdir(parents=True, exist_ok=True)
     parts = [_HEAD]
-    for name, section in (
-        ("main", _main),
-        ("printed", _main),
-        ("timing", _timing),
-        ("training", _training),
-        ("views", _ablation),
-        ("symmetry", _ablation),
-        ("normalizer", _normalizer),
-        ("search", _search),
-    ):
-        path = results / f"lorenz96-{name}.json"
-        if path.exists():
-            parts += section(json.loads(path.read_text()), results, pages)
-    path = pages / "lorenz96.md"
-    path.write_text("\n".join(parts))
-    return path
+    for name, path in found.items():
+        parts += sections[name](read_json(path), results, pages)
+    page = pages / "lorenz96.md"
+    page.write_text("\n".join(parts))
+    return page
 
 
 def _save(figure: Any, pages: Path, name: str, text: str) -> str:
@@ -187,9 +183,9 @@ def _coverage(groups: dict[str, list[dict[str, Any]]]) -> list[str]:
 
 
 def _pictures(path: Path, pages: Path, name: str, order: Sequence[str]) -> list[str]:
-    if not path.exists():
+    arrays = read_pictures(path)
+    if not arrays:
         return []
-    arrays = dict(np.load(path))
     phi = arrays.pop("phi")
     densities = {key: arrays[key] for key in sorted(arrays, key=lambda key: order.index(key) if key in order else len(order))}
     return [_save(plots.posterior_grid(densities, phi, half_width=HALF_WIDTH), pages, name, "Posteriors of three test data")]
@@ -224,7 +220,8 @@ def _training(content: dict[str, Any], results: Path, pages: Path) -> list[str]:
 
 
 def _hardware(content: dict[str, Any]) -> str:
-    return content["provenance"]["hardware"]["gpu"] or "two CPU cores"
+    hardware = content["provenance"]["hardware"]
+    return hardware["gpu"] if content["device"] == "cuda" else f"{hardware['cores']} CPU cores"
 
 
 def _ablation(content: dict[str, Any], results: Path, pages: Path) -> list[str]:

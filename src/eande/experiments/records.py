@@ -16,13 +16,14 @@ import torch
 
 from eande.core.checks import InputError
 
-_LIBRARIES = ("torch", "numpy", "scipy", "lightning", "safetensors")
+_LIBRARIES = ("embed-and-emulate", "torch", "numpy", "scipy", "lightning", "safetensors")
 
 
 def provenance(*more: str) -> dict[str, Any]:
     """Return versions (of the libraries named too, None where one is not installed), hardware, commit and date.
 
-    Where the working tree is a copy without its history, the environment variable EANDE_COMMIT names the commit.
+    A commit ends in ``-dirty`` where files differ from it. Where the working tree is a copy without its history, the environment variable
+    EANDE_COMMIT names it.
     """
     installed = {found.name: found.version for found in metadata.distributions()}
     return {
@@ -42,8 +43,25 @@ def _commit() -> str | None:
     git = shutil.which("git")
     if git is None:
         return None
-    asked = subprocess.run([git, "rev-parse", "HEAD"], cwd=Path(__file__).parent, capture_output=True, text=True, check=False)
-    return asked.stdout.strip() or None
+    here = Path(__file__)
+
+    def ask(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([git, *words], cwd=here.parent, capture_output=True, text=True, check=False)
+
+    if ask("ls-files", "--error-unmatch", here.name).returncode:
+        return None  # installed inside somebody else's repository, or in none
+    return ask("describe", "--always", "--dirty", "--abbrev=40", "--exclude=*").stdout.strip() or None
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Return what a result file holds."""
+    try:
+        content = json.loads(path.read_text())
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: expected a result file, got something damaged ({error}); move it away, or use another --output") from None
+    if not isinstance(content, dict):
+        raise InputError(f"{path}: expected a result file, got a {type(content).__name__}; move it away, or use another --output")
+    return content
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
@@ -77,9 +95,9 @@ class ResultFile:
 def stored_runs(path: Path, head: dict[str, Any], settings: dict[str, dict[str, Any]] | None = None) -> list[dict[str, Any]]:
     """Return the runs a result file holds; refuse one whose runs were made in another way, or with other settings of a method."""
     check_head(path, head)
-    runs: list[dict[str, Any]] = json.loads(path.read_text())["runs"] if path.exists() else []
+    runs: list[dict[str, Any]] = read_json(path).get("runs", []) if path.exists() else []
     for run in runs:
-        if settings is not None and run["settings"] != _stored(settings[run["method"]]):
+        if settings is not None and run["settings"] != _stored(settings.get(run["method"])):
             raise InputError(
                 f"{path}: expected {run['method']} with the settings it has now, got others; use another --output, or move the file away"
             )
@@ -88,7 +106,7 @@ def stored_runs(path: Path, head: dict[str, Any], settings: dict[str, dict[str, 
 
 def check_head(path: Path, head: dict[str, Any]) -> None:
     """Refuse to add to or replace a result file that was made in another way."""
-    stored = json.loads(path.read_text()) if path.exists() else head
+    stored = read_json(path) if path.exists() else head
     for name, value in head.items():
         if _stored(stored.get(name)) != _stored(value):
             raise InputError(f"{path}: expected runs with the same {name} to add to, got others; use another --output, or move the file away")

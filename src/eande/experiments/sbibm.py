@@ -163,8 +163,9 @@ def write_page(runs: list[dict[str, Any]], path: Path) -> None:
             others = [f"{published[name][BUDGETS.index(budget)]:.3f}" if budget in BUDGETS else "–" for name in ("NRE", "NPE")]
             for run in cells:
                 spread = f"{min(run['scores']):.3f}–{max(run['scores']):.3f}"
-                rows.append([task, f"{budget:,}", f"{run['median']:.3f}", spread, *others, f"{run['samples']:,}", f"{run['seconds_training']:.0f} s"])
-    head = ["task", "simulations", "E&E", "range", "NRE", "NPE", "samples per score", "training"]
+                cell = [task, f"{budget:,}", str(run["seed"]), f"{run['median']:.3f}", spread]
+                rows.append([*cell, *others, f"{run['samples']:,}", f"{run['seconds_training']:.0f} s"])
+    head = ["task", "simulations", "seed", "E&E", "range", "NRE", "NPE", "samples per score", "training"]
     offsets = [
         f"{run['task']}, observation {number}: {score:.3f} with 10,000 samples, {run['scores'][int(number) - 1]:.3f} with {run['samples']:,}"
         for run in runs

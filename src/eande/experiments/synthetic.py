@@ -22,7 +22,7 @@ from eande.core.networks import ResidualMLP
 from eande.core.scores import coefficient_of_variation
 from eande.core.seeds import global_seed
 from eande.diagnostics.distances import best_rotation, l1_distance, linear_r2
-from eande.experiments.records import check_head, provenance, write_json
+from eande.experiments.records import provenance, stored_runs, write_json
 from eande.simulation.simulate import simulate
 from eande.simulators.von_mises_fisher import VonMisesFisher
 from eande.training.fit import fit
@@ -164,25 +164,30 @@ def run_cell(cell: Cell) -> dict[str, Any]:
 
 
 def run_study(size: str, seeds: Iterable[int], output: Path, *, processes: int, report: Callable[[dict[str, Any]], None]) -> list[dict[str, Any]]:
-    """Run all four tasks for all seeds and write ``synthetic.json`` after each run, so that nothing is lost."""
-    check_head(output / "synthetic.json", {"study": "synthetic", "size": size})
+    """Run all four tasks for all seeds and write ``synthetic.json`` after each run, so that nothing is lost; runs it holds are not repeated."""
+    path = output / "synthetic.json"
     cells = [Cell(kappa, redundant, seed, SIZES[size]) for seed in seeds for kappa, redundant in PAPER_L1]
-    results: list[dict[str, Any]] = []
+    settings = asdict(settings_for(cells[0])) | {"temperature": "1 / kappa", "seed": "each run's"}
+    head = {"study": "synthetic", "size": size, "settings": settings}
+    results = stored_runs(path, head)
+    done = {(run["kappa"], run["redundant"], run["seed"]): run for run in results}
+    missing = [cell for cell in cells if (cell.kappa, cell.redundant, cell.seed) not in done]
+    for cell in set(cells) - set(missing):
+        report(done[cell.kappa, cell.redundant, cell.seed])
     began, about = time.perf_counter(), provenance()
     # Spawned, not forked: a forked child inherits torch's thread pools in an unusable state.
-    with ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn")) as pool:
-        for finished in as_completed([pool.submit(run_cell, cell) for cell in cells]):
-            result = finished.result()
-            results.append(result)
-            report(result)
+    pool = ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn"))
+    try:
+        for finished in as_completed([pool.submit(run_cell, cell) for cell in missing]):
+            results.append(finished.result() | {"provenance": about})
+            report(results[-1])
             stored = [{key: value for key, value in one.items() if key != "picture"} for one in results]
             stored.sort(key=lambda one: (one["redundant"], one["kappa"], one["seed"]))
-            content = {
-                "study": "synthetic", "size": size, "processes": processes, "seconds": time.perf_counter() - began,
-                "settings": asdict(settings_for(cells[0])) | {"temperature": "1 / kappa", "seed": "each run's"},
-                "cells": summarize(results), "runs": stored, "provenance": about,
-            }  # fmt: skip
-            write_json(output / "synthetic.json", content)
+            about_all = {"processes": processes, "seconds": time.perf_counter() - began, "provenance": about}
+            write_json(path, head | about_all | {"cells": summarize(results), "runs": stored})
+    finally:
+        # What has not begun would be thrown away.
+        pool.shutdown(cancel_futures=True)
     return results
 
 
