@@ -198,9 +198,9 @@ def keep_pictures(path: Path, method: str, model: Any, data: Data, finer: int) -
         densities.append(functional.avg_pool2d(density, finer)[0].cpu().numpy())
     arrays = read_pictures(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    # In one step, as all result files.
-    temporary = path.with_suffix(".tmp.npz")
-    np.savez_compressed(temporary, **arrays | {"phi": data.test_phi[chosen].numpy(), method: np.stack(densities).astype(np.float32)})
+    temporary = path.with_suffix(".tmp.npz")  # in one step, as all result files
+    arrays |= {"phi": data.test_phi[chosen].numpy(), method: np.stack(densities).astype(np.float32)}
+    np.savez_compressed(temporary, **arrays)  # type: ignore[arg-type]
     temporary.replace(path)
 
 
