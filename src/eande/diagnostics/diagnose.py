@@ -3,11 +3,13 @@
 Every held-out datum is embedded once and all share one bank of emulated prior draws; everything below follows from the draws' weights.
 """
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 import torch
+from rich.progress import track
 from torch import Tensor
 
 from eande.core.calibration import check_pairs, embed_rows, first_of_groups
@@ -16,8 +18,9 @@ from eande.core.model import EmbedAndEmulate
 from eande.core.prior import EmpiricalPrior
 from eande.core.scores import ENOUGH_DRAWS, Normalizer, coefficient_of_variation, join_normalizers, normalizer_of_scores
 from eande.core.seeds import derive_seed, generator
-from eande.diagnostics.importance import UNRELIABLE, pareto_k
-from eande.diagnostics.ranks import SMALLEST, Uniformity, Weighed, uniformity, weigh
+from eande.diagnostics.importance import pareto_k
+from eande.diagnostics.ranks import Uniformity, Weighed, rank_samples, uniformity, weigh
+from eande.diagnostics.verdicts import Verdict, in_words
 from eande.simulation.simulations import Simulations
 from eande.simulation.sources import take
 
@@ -27,25 +30,8 @@ _WEIGHTS_AT_ONCE = 4_000_000
 _BOOTSTRAPS = 1_000
 _DRAWS_PER_DATUM = 20
 _PARETO_DATA = 100
-# The information within so many nats of what so many draws can show is a ceiling, not a measurement.
-_NEAR = 1.0
 # Where the true parameters carry more than this share of the weight, for want of draws near them, ranks are mostly tie-breaks and prove nothing.
 _MOSTLY_OWN = 0.2
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """One check in words.
-
-    Args:
-        name: of the check.
-        passed: False raises an alarm; None only informs.
-        text: what was found.
-    """
-
-    name: str
-    passed: bool | None
-    text: str
 
 
 @dataclass(frozen=True)
@@ -57,6 +43,7 @@ class Diagnosis:
         phi: true parameters of the held-out data used, one per group.
         prior_deviation: the prior's standard deviations.
         draws: prior draws used.
+        samples: of each posterior, among which parameters were ranked instead; None for the draws.
         weighed: everything per datum.
         sbc: whether the ranks of each parameter are uniform.
         coverage: the same for the levels of highest-density regions.
@@ -83,6 +70,7 @@ class Diagnosis:
     phi: Tensor
     prior_deviation: Tensor
     draws: int
+    samples: int | None
     weighed: Weighed
     sbc: tuple[Uniformity, ...]
     coverage: Uniformity
@@ -111,7 +99,7 @@ class Diagnosis:
     def tested(self) -> bool:
         """Whether prior draws are enough, and come near enough to the true parameters, to test ranks and coverage."""
         own = (self.weighed.log_ratio - self.ceiling).exp().mean().item()
-        return self.draws >= ENOUGH_DRAWS and own <= _MOSTLY_OWN
+        return self.samples is not None or (self.draws >= ENOUGH_DRAWS and own <= _MOSTLY_OWN)
 
     @property
     def passed(self) -> bool:
@@ -124,7 +112,16 @@ class Diagnosis:
         return "\n".join(f"{marks[verdict.passed]}  {verdict.name:<16}{verdict.text}" for verdict in self.verdicts)
 
 
-def diagnose(model: EmbedAndEmulate, held_out: Simulations, *, draws: int = 50_000, alarm: float = 0.01, seed: int = 0) -> Diagnosis:
+def diagnose(
+    model: EmbedAndEmulate,
+    held_out: Simulations,
+    *,
+    draws: int = 50_000,
+    samples: int | None = None,
+    alarm: float = 0.01,
+    seed: int = 0,
+    progress: bool = True,
+) -> Diagnosis:
     """Check a model by simulations it has not seen.
 
     Of several data of one φ (a group) the first is used: the others would not be independent of it.
@@ -136,8 +133,11 @@ def diagnose(model: EmbedAndEmulate, held_out: Simulations, *, draws: int = 50_0
         model: fitted, perhaps calibrated.
         held_out: simulations of the same prior, used neither in training nor in calibration.
         draws: of the prior, at least; twenty for every datum if that is more.
+        samples: rank among so many samples of every posterior, not among weighed prior draws: for sharp posteriors of many parameters, which no
+            prior draw comes near. Takes seconds per datum.
         alarm: how often each check of ranks may raise an alarm about a model that is right; the log ratio must be two standard errors over 0.
-        seed: of the tie-breaks and TARP's references.
+        seed: of the tie-breaks, TARP's references and samples.
+        progress: whether to show a progress bar while sampling.
 
     Example:
         >>> from eande.simulators.von_mises_fisher import VonMisesFisher  # doctest: +SKIP
@@ -147,11 +147,15 @@ def diagnose(model: EmbedAndEmulate, held_out: Simulations, *, draws: int = 50_0
     check_count("draws", draws, 100)
     check_share("alarm", alarm)
     check_count("seed", seed, 0)
+    if samples is not None:
+        check_count("samples", samples, ENOUGH_DRAWS)
     phi, embedded = _embed(model, held_out)
     draws = max(draws, _DRAWS_PER_DATUM * len(phi))
     bank = model.prior_bank(model.prior, draws)
-    shared = len(bank.phi) if len(bank.phi) < _DRAWS_PER_DATUM * len(phi) else None
     weighed, normalizer, k = _weigh_all(model, phi, embedded, draws, seed)
+    if samples is not None:
+        weighed = _rank_all(model, phi, take(held_out.y, first_of_groups(held_out.groups)), samples, weighed.log_ratio, seed, progress=progress)
+    shared = len(bank.phi) if len(bank.phi) < _DRAWS_PER_DATUM * len(phi) and samples is None else None
     ratios, deviation = weighed.log_ratio.numpy(), bank.phi.double().std(0).cpu()
     known = weighed.effective_draws >= ENOUGH_DRAWS
     spread = ((weighed.mean - phi.cpu()) / torch.where(weighed.deviation > 0, weighed.deviation, 1.0))[known]
@@ -163,6 +167,7 @@ def diagnose(model: EmbedAndEmulate, held_out: Simulations, *, draws: int = 50_0
         phi=phi.cpu(),
         prior_deviation=deviation,
         draws=len(bank.phi),
+        samples=samples,
         weighed=weighed,
         sbc=tuple(uniformity(ranks, shared) for ranks in weighed.ranks.T),
         coverage=uniformity(weighed.level, shared),
@@ -181,7 +186,7 @@ def diagnose(model: EmbedAndEmulate, held_out: Simulations, *, draws: int = 50_0
         cv_noise=normalizer.error.square().mean().sqrt().item(),
         pareto_k=k,
     )
-    return replace(found, verdicts=tuple(_verdicts(found, alarm)))
+    return replace(found, verdicts=tuple(in_words(found, alarm, shared=shared is not None)))
 
 
 def _embed(model: EmbedAndEmulate, held_out: Simulations) -> tuple[Tensor, Tensor]:
@@ -198,8 +203,7 @@ def _weigh_all(model: EmbedAndEmulate, phi: Tensor, embedded: Tensor, draws: int
     """Weigh the bank's draws for all data, some at a time; also return the normalisers and the first data's Pareto k."""
     bank, similarity = model.prior_bank(model.prior, draws), model.similarity
     own = similarity.paired_score(embedded, model.emulate_all(phi))
-    references = model.prior.sample(len(phi), seed=derive_seed(seed, "references")).to(phi)
-    chance = torch.rand(len(phi), generator=generator(seed, "ties"), dtype=torch.float64).to(phi.device)
+    references, chance = _randomness(model, phi, seed)
     log_prior = (model.prior.log_prob(bank.phi), model.prior.log_prob(phi)) if model.prior.has_density else None
     parts: list[Weighed] = []
     normalizers: list[Normalizer] = []
@@ -214,68 +218,34 @@ def _weigh_all(model: EmbedAndEmulate, phi: Tensor, embedded: Tensor, draws: int
         if rows[0] < _PARETO_DATA:
             more = pareto_k(scores[: _PARETO_DATA - int(rows[0])])
             k = None if k is None or more is None else np.concatenate([k, more])
-    columns = {field.name: torch.cat([getattr(part, field.name) for part in parts]).cpu() for field in fields(Weighed)}
-    return Weighed(**columns), join_normalizers(normalizers), k
+    return _join(parts), join_normalizers(normalizers), k
+
+
+def _randomness(model: EmbedAndEmulate, phi: Tensor, seed: int) -> tuple[Tensor, Tensor]:
+    """Return TARP's references (m, D) and the tie-breaks (m,)."""
+    references = model.prior.sample(len(phi), seed=derive_seed(seed, "references")).to(phi)
+    return references, torch.rand(len(phi), generator=generator(seed, "ties"), dtype=torch.float64).to(phi.device)
+
+
+def _join(parts: Sequence[Weighed]) -> Weighed:
+    return Weighed(**{field.name: torch.cat([getattr(part, field.name) for part in parts]).cpu() for field in fields(Weighed)})
+
+
+@torch.no_grad()
+def _rank_all(model: EmbedAndEmulate, phi: Tensor, y: Any, count: int, log_ratio: Tensor, seed: int, *, progress: bool) -> Weighed:
+    """Rank the true parameters of all data among samples of their posteriors."""
+    references, chance = _randomness(model, phi, seed)
+    parts: list[Weighed] = []
+    for i in track(range(len(phi)), "sampling", disable=not progress):
+        posterior, row = model.posterior(y[i]), slice(i, i + 1)
+        drawn, _ = posterior.sample(count, seed=derive_seed(seed, "ranked", i))
+        density = posterior.unnormalized if posterior.prior.has_density else posterior.score
+        about = (drawn, density(drawn), density(phi[row]), posterior.bank.phi, phi[row], references[row], chance[row])
+        parts.append(rank_samples(*about, log_ratio[row].to(phi.device)))
+    return _join(parts)
 
 
 def _themselves(draws: Tensor, phi: Tensor) -> Tensor:
     """Return which draw each datum's true parameters are, (m, N), at most one: they are mixed among the draws once already."""
     same = (draws == phi.unsqueeze(1)).all(-1)
     return same & (same.cumsum(1) == 1)
-
-
-def _verdicts(found: Diagnosis, alarm: float) -> Iterator[Verdict]:
-    learned = found.log_ratio > 2 * found.log_ratio_error
-    amount = f"{found.log_ratio:.2f} ± {found.log_ratio_error:.2f} nats"
-    saying = "at least so much do the data say about the parameters" if learned else "no better than the prior"
-    yield Verdict("log ratio", learned, f"{amount}: {saying}")
-    if found.log_ratio > found.ceiling - _NEAR:
-        yield Verdict("information", None, f"near {found.ceiling:.1f} nats, all that {found.draws} draws can show: raise draws")
-    calibration = list(_calibration(found, alarm))
-    # Alarms mean what they say, however few the draws; that there is none does not.
-    yield from calibration if found.tested else (verdict for verdict in calibration if verdict.passed is False)
-    if not found.tested:
-        where = f"of {found.draws} prior draws hardly any comes near the true parameters"
-        yield Verdict("calibration", None, f"NOT TESTED: {where}; raise draws, or give a prior nearer to the data")
-    few = (found.weighed.effective_draws < ENOUGH_DRAWS).double().mean().item()
-    if few < 1:
-        told = ", ".join(f"{name} {nats:.2f}" for name, nats in zip(found.names, found.divergence, strict=True))
-        yield Verdict("each parameter", None, f"marginal posterior from prior, nats: {told}")
-        shrinkage = ", ".join(f"{name} {100 * share:.0f} %" for name, share in zip(found.names, found.shrinkage, strict=True))
-        yield Verdict("shrinkage", None, f"of the prior's variance, explained: {shrinkage}")
-    noise = f"{100 * found.cv_noise:.0f} % by the finite number of draws alone"
-    yield Verdict("normaliser", None, f"C varies by {100 * found.cv_normalizer:.0f} % over data, {noise}")
-    if few > 0:
-        left = "" if few == 1 else ", and the two lines on parameters leave them out"
-        blunt = f"fewer than {ENOUGH_DRAWS} draws carry {100 * few:.0f} % of the posteriors: checks are blunt there{left}; raise draws"
-        yield Verdict("draws", None, blunt)
-    if found.pareto_k is not None:
-        unreliable = int((found.pareto_k > UNRELIABLE).sum())
-        yield Verdict("importance", None, f"Pareto k above {UNRELIABLE} for {unreliable} of {len(found.pareto_k)} posteriors")
-
-
-def _calibration(found: Diagnosis, alarm: float) -> Iterator[Verdict]:
-    # Ranks that share few draws have no p-value under the smallest.
-    least = 2 * SMALLEST if found.draws < _DRAWS_PER_DATUM * found.data else 0.0
-    alarm, alarm_of_each = max(alarm, least), max(alarm / len(found.names), least)
-    for name, ranks in zip(found.names, found.sbc, strict=True):
-        yield _calibrated(f"ranks of {name}", ranks, alarm_of_each, _shape_of_ranks(ranks))
-    covered = " / ".join(f"{100 * share:.0f}" for share in found.covered.values())
-    levels = " / ".join(str(level) for level in found.covered)
-    side = "too narrow: over-confident" if found.coverage.mean > 0.5 else "too wide: under-confident"
-    yield _calibrated("coverage", found.coverage, alarm, side, f"regions of {levels} % cover {covered} %")
-    yield _calibrated("TARP", found.tarp, alarm, "posteriors are displaced, too narrow or too wide")
-
-
-def _calibrated(name: str, ranks: Uniformity, alarm: float, fault: str, text: str = "") -> Verdict:
-    passed = ranks.p_value >= alarm
-    parts = [text, f"p = {ranks.p_value:.2g}", "" if passed else fault]
-    return Verdict(name, passed, ", ".join(part for part in parts if part))
-
-
-def _shape_of_ranks(ranks: Uniformity) -> str:
-    """Say what ranks that are not uniform look like."""
-    shift, spread = abs(ranks.mean - 0.5), ranks.spread - 1
-    if shift > abs(spread) / 2:
-        return f"posteriors lie too {'low' if ranks.mean > 0.5 else 'high'}"
-    return "posteriors are too narrow" if spread > 0 else "posteriors are too wide"

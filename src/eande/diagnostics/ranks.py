@@ -114,20 +114,69 @@ def weigh(
 
 def _divergence(posterior: Tensor, draws: Tensor, bins: int = 100) -> Tensor:
     """Return KL(marginal posterior ‖ marginal prior) per datum and parameter, over bins that hold about as many prior draws each."""
-    count, found = len(draws), []
-    bins, effective = min(bins, count), 1 / posterior.square().sum(1)
+    found, effective = [], 1 / posterior.square().sum(1)
     for values in draws.T.contiguous():
-        # Draws of one value share a bin.
-        edges = values.sort().values[torch.arange(1, bins, device=draws.device) * count // bins]
+        edges, prior = _bins(values, bins)
         bin_of = torch.searchsorted(edges, values, right=True)
-        prior = torch.bincount(bin_of, minlength=bins).double() / count
-        mass = torch.zeros(len(posterior), bins, dtype=posterior.dtype, device=posterior.device).index_add_(1, bin_of, posterior)
-        # Shares of few draws are uneven by chance, which takes half a nat off their entropy for every bin in use over every such draw.
-        entropy, by_chance = torch.special.entr(mass).sum(1), torch.zeros_like(effective)
-        for _ in range(2):
-            by_chance = ((entropy + by_chance).exp() - 1) / (2 * effective)
-        found.append((torch.xlogy(mass, mass / prior.clamp(min=1 / count)).sum(1) - by_chance).clamp(min=0))
+        mass = torch.zeros(len(posterior), len(prior), dtype=posterior.dtype, device=posterior.device).index_add_(1, bin_of, posterior)
+        found.append(_information(mass, prior, effective))
     return torch.stack(found, dim=1)
+
+
+def _bins(values: Tensor, bins: int = 100) -> tuple[Tensor, Tensor]:
+    """Return the edges between bins that hold about as many prior draws (N,) each, and the share of each; draws of one value share a bin."""
+    count = len(values)
+    bins = min(bins, count)
+    edges = values.sort().values[torch.arange(1, bins, device=values.device) * count // bins]
+    return edges, torch.bincount(torch.searchsorted(edges, values, right=True), minlength=bins).double() / count
+
+
+def _information(mass: Tensor, prior: Tensor, effective: Tensor) -> Tensor:
+    """Return the divergence of each row of shares (m, bins) from the prior's, given how many draws carry it (m,)."""
+    # Shares of few draws are uneven by chance, which takes half a nat off their entropy for every bin in use over every such draw.
+    entropy, by_chance = torch.special.entr(mass).sum(1), torch.zeros_like(effective)
+    for _ in range(2):
+        by_chance = ((entropy + by_chance).exp() - 1) / (2 * effective)
+    return (torch.xlogy(mass, mass / prior.clamp(min=1e-300)).sum(1) - by_chance).clamp(min=0)
+
+
+def rank_samples(
+    samples: Tensor, densities: Tensor, own: Tensor, draws: Tensor, phi: Tensor, reference: Tensor, chance: Tensor, log_ratio: Tensor
+) -> Weighed:
+    """Rank the true parameters of one datum among independent samples of its posterior: the same, where no prior draw comes near.
+
+    Args:
+        samples: of the posterior (n, D).
+        densities: its log density at them, up to a constant, (n,).
+        own: at the true parameters (1,).
+        draws: of the prior, for scales and bins (N, D).
+        phi: the true parameters (1, D).
+        reference: for TARP (1, D).
+        chance: a uniform number (1,).
+        log_ratio: of the true parameters (1,).
+    """
+    count, scale = len(samples), draws.std(0)
+    scale = torch.where(scale > 0, scale, 1.0)
+
+    def rank(statistic: Tensor, truth: Tensor, level: Callable[[Tensor, Tensor], Tensor] = torch.eq) -> Tensor:
+        same = level(statistic, truth)
+        return ((~same & (statistic < truth)).sum() + chance * (same.sum() + 1)) / (count + 1)
+
+    mass, effective = [], torch.full((1,), float(count), dtype=torch.float64, device=samples.device)
+    for values, drawn in zip(samples.T.contiguous(), draws.T.contiguous(), strict=True):
+        edges, prior = _bins(drawn)
+        inside = torch.bincount(torch.searchsorted(edges, values, right=True), minlength=len(prior)).double() / count
+        mass.append(_information(inside.unsqueeze(0), prior, effective))
+    return Weighed(
+        log_ratio=log_ratio,
+        ranks=torch.stack([rank(samples[:, d], phi[:, d]) for d in range(phi.shape[1])], dim=1),
+        level=rank(-densities, -own, tied),
+        tarp=rank(((samples - reference) / scale).norm(dim=1), ((phi - reference) / scale).norm(dim=1)),
+        mean=samples.double().mean(0, keepdim=True),
+        deviation=samples.double().std(0).unsqueeze(0),
+        effective_draws=effective,
+        divergence=torch.stack(mass, dim=1),
+    )
 
 
 @dataclass(frozen=True)
