@@ -85,4 +85,4 @@ def test_silly_baselines_get_a_clear_line(data):
 
 
 def test_the_ring_of_a_baseline_is_drawn(model, data, tmp_path):
-    assert _ring_figure({"model": model, "data": data}, tmp_path / "ring.png").stat().st_size > 10_000
+    assert _ring_figure({"method": model.kind, "model": model, "data": data}, tmp_path / "ring.png").stat().st_size > 10_000

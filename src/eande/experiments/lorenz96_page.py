@@ -259,7 +259,7 @@ def _normalizer(content: dict[str, Any], results: Path, pages: Path) -> list[str
     return [
         "## The normaliser during training\n",
         table(["variant", "trials", "CV(C) at the end", "log ratio at the end"], rows),
-        f"The normaliser over 100,000 prior draws, on held-out data. {_one_sided(groups)}\n",
+        f"The normaliser over up to 100,000 prior draws, on held-out data. {_one_sided(groups)}\n",
         _save(figure, pages, "lorenz96-normalizer.png", "Coefficient of variation of C during training"),
     ]
 
