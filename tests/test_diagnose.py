@@ -547,8 +547,8 @@ def test_identifiability_says_when_it_cannot_tell():
     assert str(found).startswith("cannot tell: at 200 of 200 points")
     assert not found.equivalent()
     model, simulated = gaussian(box(2), 0.02)
-    some = identifiability(model, simulated(10_000, 0))
-    assert 0 < some.known.sum() < 200
+    some = identifiability(model, simulated(10_000, 0), points=60)
+    assert 0 < some.known.sum() < 60
     # (prior standard deviation / noise)² is 833.
     assert some.parameter_information.tolist() == pytest.approx([833] * 2, rel=0.25)
     with pytest.raises(eande.InputError, match="phi: expected points inside the prior's support, got 1 of 2 outside"):
