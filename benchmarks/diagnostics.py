@@ -17,11 +17,11 @@ import torch
 from torch import Tensor
 
 import eande
-from eande.core.networks import ResidualMLP
 from eande.diagnostics.ranks import Weighed, uniformity, weigh
-from eande.experiments.records import ResultFile, provenance
-from eande.experiments.through_sbi import Quiet
+from eande.networks.mlp import ResidualMLP
 from eande.simulators.von_mises_fisher import VonMisesFisher
+from eande.studies.records import ResultFile, provenance
+from eande.studies.through_sbi import Quiet
 
 NOISE = 0.1
 FAULTS = ("exact", "too wide", "too narrow", "shifted", "one mode lost", "the prior")
@@ -65,7 +65,9 @@ def fold(phi: Tensor) -> Tensor:
 def weighed(fault: str, data: int, draws: int, seed: int) -> Weighed:
     """Weigh prior draws of the toy y = (|φ₁|, φ₂) + noise under its exact ratio, or one that is wrong in a known way."""
     random = torch.Generator().manual_seed(seed)
-    drawn, phi, references = (torch.rand(n, 2, generator=random) * 2 - 1 for n in (draws, data, data))
+    drawn, phi, references = (
+        torch.rand(n, 2, generator=random) * 2 - 1 for n in (draws, data, data)
+    )
     y = fold(phi) + NOISE * torch.randn(data, 2, generator=random)
     width = {"too wide": 1.3, "too narrow": 0.7}.get(fault, 1.0) * NOISE
     shift = NOISE / 2 if fault == "shifted" else 0.0
@@ -77,14 +79,17 @@ def weighed(fault: str, data: int, draws: int, seed: int) -> Weighed:
         return torch.zeros_like(value) if fault == "the prior" else value
 
     chance = torch.rand(data, generator=random, dtype=torch.float64)
-    return weigh(score(drawn.unsqueeze(0)), score(phi.unsqueeze(1))[:, 0], drawn, phi, references, chance)
+    return weigh(
+        score(drawn.unsqueeze(0)), score(phi.unsqueeze(1))[:, 0], drawn, phi, references, chance
+    )
 
 
 def alarms(found: Weighed, level: float = LEVEL) -> dict[str, bool]:
     """Return which checks raise an alarm, as ``diagnose`` decides it."""
     error = found.log_ratio.std() / len(found.log_ratio) ** 0.5
     return {
-        "ranks": min(uniformity(ranks).p_value for ranks in found.ranks.T) < level / found.ranks.shape[1],
+        "ranks": min(uniformity(ranks).p_value for ranks in found.ranks.T)
+        < level / found.ranks.shape[1],
         "coverage": uniformity(found.level).p_value < level,
         "TARP": uniformity(found.tarp).p_value < level,
         "log ratio": bool(found.log_ratio.mean() <= 2 * error),
@@ -94,8 +99,13 @@ def alarms(found: Weighed, level: float = LEVEL) -> dict[str, bool]:
 def measure_faults(size: Size, record: ResultFile) -> None:
     """Count alarms of every check for every fault."""
     for fault in FAULTS:
-        found = [alarms(weighed(fault, size.data, size.draws, seed)) for seed in range(size.repeats)]
-        record.add(f"alarms, {fault}", {check: sum(one[check] for one in found) / size.repeats for check in found[0]})
+        found = [
+            alarms(weighed(fault, size.data, size.draws, seed)) for seed in range(size.repeats)
+        ]
+        record.add(
+            f"alarms, {fault}",
+            {check: sum(one[check] for one in found) / size.repeats for check in found[0]},
+        )
 
 
 def measure_speed(size: Size, record: ResultFile) -> None:
@@ -108,17 +118,25 @@ def measure_speed(size: Size, record: ResultFile) -> None:
     task = VonMisesFisher(8, seed=0)
     # sbi needs a prior with a density: a box around the ellipse the task's parameters lie on.
     prior = eande.BoxPrior([-2.5, -1.5], [2.5, 1.5])
-    simulations = eande.simulate(task, prior, 2_000 if size.epochs > 1 else 200, seed=0, progress=False)
+    simulations = eande.simulate(
+        task, prior, 2_000 if size.epochs > 1 else 200, seed=0, progress=False
+    )
     held_out = eande.simulate(task, prior, size.held_out, seed=1, progress=False)
     ours = {}
     for similarity in ("cosine", "gaussians"):
-        settings = eande.FitSettings(epochs=size.epochs, similarity=similarity, width=64, device="cpu")
+        settings = eande.FitSettings(
+            epochs=size.epochs, similarity=similarity, width=64, device="cpu"
+        )
         model = eande.fit(simulations, prior, settings=settings, progress=False)
         eande.diagnose(model, held_out, draws=100)  # what is made once
         began = time.perf_counter()
-        found = eande.diagnose(model, held_out, draws=max(50_000 if size.epochs > 1 else 100, size.samples))
+        found = eande.diagnose(
+            model, held_out, draws=max(50_000 if size.epochs > 1 else 100, size.samples)
+        )
         ours[similarity] = time.perf_counter() - began
-        record.add(f"fewest_effective_draws, {similarity}", found.weighed.effective_draws.min().item())
+        record.add(
+            f"fewest_effective_draws, {similarity}", found.weighed.effective_draws.min().item()
+        )
     record.add("seconds_of_diagnose", ours)
     box = BoxUniform(prior.low, prior.high)
     classifier = classifier_nn("resnet", embedding_net_x=ResidualMLP(2, 16, width=64, blocks=2))
@@ -126,13 +144,31 @@ def measure_speed(size: Size, record: ResultFile) -> None:
     trainer.append_simulations(simulations.phi, simulations.y[:]).train(max_num_epochs=size.epochs)
     # The faster of its samplers in two dimensions; its default, MCMC, takes minutes for one datum.
     search = {"num_iter_to_find_max": size.sbi_search}
-    posterior = trainer.build_posterior(sample_with="rejection", rejection_sampling_parameters=search)
+    posterior = trainer.build_posterior(
+        sample_with="rejection", rejection_sampling_parameters=search
+    )
     some = slice(size.sbi_data)
     began = time.perf_counter()
-    run_sbc(held_out.phi[some], held_out.y[some], posterior, num_posterior_samples=size.samples, show_progress_bar=False)
+    run_sbc(
+        held_out.phi[some],
+        held_out.y[some],
+        posterior,
+        num_posterior_samples=size.samples,
+        show_progress_bar=False,
+    )
     theirs = time.perf_counter() - began
-    record.add("seconds_of_run_sbc", {"data": size.sbi_data, "seconds": theirs, "for_all": theirs * size.held_out / size.sbi_data})
-    record.add("times_faster", {name: theirs * size.held_out / size.sbi_data / seconds for name, seconds in ours.items()})
+    record.add(
+        "seconds_of_run_sbc",
+        {
+            "data": size.sbi_data,
+            "seconds": theirs,
+            "for_all": theirs * size.held_out / size.sbi_data,
+        },
+    )
+    record.add(
+        "times_faster",
+        {name: theirs * size.held_out / size.sbi_data / seconds for name, seconds in ours.items()},
+    )
 
 
 PARTS: dict[str, Any] = {"faults": measure_faults, "speed": measure_speed}
@@ -150,7 +186,11 @@ def main() -> None:
         parser.error(f"--only: expected some of {', '.join(PARTS)}, got {asked.only}")
     warnings.simplefilter("ignore")
     size = SIZES[asked.size]
-    about = {"settings": asdict(size) | {"level": LEVEL}, "seed": 0, "provenance": provenance("sbi", "arviz-stats")}
+    about = {
+        "settings": asdict(size) | {"level": LEVEL},
+        "seed": 0,
+        "provenance": provenance("sbi", "arviz-stats"),
+    }
     record = ResultFile(asked.output, study="diagnostics", size=asked.size, **about)
     for part in parts:
         PARTS[part](size, record)

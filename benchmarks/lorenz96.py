@@ -23,8 +23,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from eande.experiments.records import ResultFile, provenance
 from eande.simulators.lorenz96 import FIRST_PIECES, Lorenz96
+from eande.studies.records import ResultFile, provenance
 
 SEED = 0
 LIBRARIES = ("numba", "torchdiffeq", "diffrax", "jax")
@@ -42,7 +42,9 @@ class Size:
 
     simulations: int  # side by side
     observations: int  # of each in the simulator's own run
-    other_observations: int  # of each in the runs of batched comparators, which cost too much for all
+    other_observations: (
+        int  # of each in the runs of batched comparators, which cost too much for all
+    )
     single: int = 8  # trajectories integrated one by one with solve_ivp
     single_time: float = 4.0  # time units of each of these
     compared: int = 16  # trajectories over which accuracy is compared
@@ -80,10 +82,19 @@ def draw(n: int) -> tuple[np.ndarray, np.ndarray]:
     """Draw standard normal starts and the forcings of parameters from the prior."""
     system = Lorenz96()
     phi = system.prior.sample(n, seed=SEED).double().numpy()
-    return np.random.default_rng(SEED).standard_normal((n, system.slow * (1 + system.fast))), np.hypot(phi[:, 0], phi[:, 1])
+    return np.random.default_rng(SEED).standard_normal(
+        (n, system.slow * (1 + system.fast))
+    ), np.hypot(phi[:, 0], phi[:, 1])
 
 
-def solve(system: Lorenz96, start: np.ndarray, forcing: float, times: np.ndarray, method: str, tolerance: float) -> Any:
+def solve(
+    system: Lorenz96,
+    start: np.ndarray,
+    forcing: float,
+    times: np.ndarray,
+    method: str,
+    tolerance: float,
+) -> Any:
     """Integrate one trajectory as a user of scipy would: a right-hand side in vectorised NumPy and one call of ``solve_ivp``."""
     from scipy.integrate import solve_ivp
 
@@ -92,27 +103,52 @@ def solve(system: Lorenz96, start: np.ndarray, forcing: float, times: np.ndarray
     def tendency(_time: float, state: np.ndarray) -> np.ndarray:
         u, v = state[:slow], state[slow:]
         mean = v.reshape(slow, fast).mean(axis=1)
-        du = -np.roll(u, 1) * (np.roll(u, 2) - np.roll(u, -1)) - u + forcing - system.h * system.c * mean
-        dv = system.c * (-system.b * np.roll(v, -1) * (np.roll(v, -2) - np.roll(v, 1)) - v + system.h / fast * np.repeat(u, fast))
+        du = (
+            -np.roll(u, 1) * (np.roll(u, 2) - np.roll(u, -1))
+            - u
+            + forcing
+            - system.h * system.c * mean
+        )
+        dv = system.c * (
+            -system.b * np.roll(v, -1) * (np.roll(v, -2) - np.roll(v, 1))
+            - v
+            + system.h / fast * np.repeat(u, fast)
+        )
         return np.concatenate([du, dv])
 
-    return solve_ivp(tendency, (0, times[-1]), start, method=method, t_eval=times, rtol=tolerance, atol=tolerance)
+    return solve_ivp(
+        tendency, (0, times[-1]), start, method=method, t_eval=times, rtol=tolerance, atol=tolerance
+    )
 
 
 def same_accuracy(start: np.ndarray, forcing: np.ndarray) -> list[dict[str, float]]:
     """Return, for tolerances from tight to loose, the median over trajectories of solve_ivp's error over that of the fixed step."""
     system, times = Lorenz96(), np.array([HORIZON])
-    exact = np.stack([solve(system, x, f, times, "DOP853", 1e-12).y[:, -1] for x, f in zip(start, forcing, strict=True)])
+    exact = np.stack(
+        [
+            solve(system, x, f, times, "DOP853", 1e-12).y[:, -1]
+            for x, f in zip(start, forcing, strict=True)
+        ]
+    )
     state = torch.as_tensor(start)
     for _ in range(round(HORIZON / system.step)):
         state = system.advance(state, torch.as_tensor(forcing), system.step)
     fixed = np.linalg.norm(state.numpy() - exact, axis=1)
     found = []
     for tolerance in (1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3):
-        answers = [solve(system, x, f, times, "RK45", tolerance) for x, f in zip(start, forcing, strict=True)]
+        answers = [
+            solve(system, x, f, times, "RK45", tolerance)
+            for x, f in zip(start, forcing, strict=True)
+        ]
         error = np.linalg.norm(np.stack([answer.y[:, -1] for answer in answers]) - exact, axis=1)
         evaluations = statistics.mean(answer.nfev for answer in answers) / HORIZON
-        found.append({"tolerance": tolerance, "error_ratio": float(np.median(error / fixed)), "evaluations_per_time_unit": evaluations})
+        found.append(
+            {
+                "tolerance": tolerance,
+                "error_ratio": float(np.median(error / fixed)),
+                "evaluations_per_time_unit": evaluations,
+            }
+        )
     return found
 
 
@@ -130,10 +166,15 @@ def on_cpu(size: Size, record: ResultFile) -> None:
     cores = numba.get_num_threads()
     torch.set_num_threads(cores)
     begin, forcing = draw(size.simulations)
-    start = trajectories(begin, forcing, Lorenz96(observations=1, spin_up=10.0))[:, -1].astype(np.float64)
+    start = trajectories(begin, forcing, Lorenz96(observations=1, spin_up=10.0))[:, -1].astype(
+        np.float64
+    )
     record.add("accuracy", found := same_accuracy(start[: size.compared], forcing[: size.compared]))
     record.add("tolerance", tolerance := loosest(found))
-    ours, short = Lorenz96(observations=size.observations), Lorenz96(observations=size.other_observations)
+    ours, short = (
+        Lorenz96(observations=size.observations),
+        Lorenz96(observations=size.other_observations),
+    )
     times = np.arange(1, round(size.single_time / ours.interval) + 1) * ours.interval
 
     def one_by_one(tolerance: float) -> None:
@@ -153,12 +194,20 @@ def on_cpu(size: Size, record: ResultFile) -> None:
         "torch": partial(short.reference, torch.as_tensor(start), torch.as_tensor(forcing)),
     }
     # The pieces of the first interval's steps count as cost of ours, and as time units of torch's run, in whose few observations they weigh more.
-    units = dict.fromkeys(calls, size.simulations * ours.observations * ours.interval) | {"torch": size.simulations * steps_of(short) * short.step}
-    units |= dict.fromkeys(("solve_ivp", "solve_ivp_ten_times_looser"), size.single * size.single_time)
+    units = dict.fromkeys(calls, size.simulations * ours.observations * ours.interval) | {
+        "torch": size.simulations * steps_of(short) * short.step
+    }
+    units |= dict.fromkeys(
+        ("solve_ivp", "solve_ivp_ten_times_looser"), size.single * size.single_time
+    )
     cost = {name: seconds / units[name] for name, seconds in time_all(calls, size.repeats).items()}
     record.add("seconds_per_simulation_and_time_unit", cost)
     one = cost["solve_ivp"] / cost["ours_one_thread"]
-    record.add("ratios", {name: cost[name] / cost["ours"] for name in cost if name != "ours"} | {"solve_ivp_over_ours_one_thread": one})
+    record.add(
+        "ratios",
+        {name: cost[name] / cost["ours"] for name in cost if name != "ours"}
+        | {"solve_ivp_over_ours_one_thread": one},
+    )
     record.add("targets", {"solve_ivp": 20, "torch": 3})
 
 
@@ -166,14 +215,26 @@ def by_torchdiffeq(system: Lorenz96, start: Tensor, forcing: Tensor) -> Callable
     """Return a call of torchdiffeq's fixed-step "rk4" (the 3/8 rule: four tendencies a step, as in the classical scheme); the start comes first."""
     from torchdiffeq import odeint
 
-    times = torch.arange(system.observations + 1, dtype=torch.float64, device=start.device) * system.interval
+    times = (
+        torch.arange(system.observations + 1, dtype=torch.float64, device=start.device)
+        * system.interval
+    )
 
-    return partial(odeint, lambda _time, state: system.tendency(state, forcing), start, times, method="rk4", options={"step_size": system.step})
+    return partial(
+        odeint,
+        lambda _time, state: system.tendency(state, forcing),
+        start,
+        times,
+        method="rk4",
+        options={"step_size": system.step},
+    )
 
 
 def by_diffrax(system: Lorenz96, start: Tensor, forcing: Tensor) -> Callable[[], Any]:
     """Return a compiled call of diffrax with a constant step; it has no classical RK4, so that is given to it as a tableau; the start comes first."""
-    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # or jax takes three quarters of the card
+    os.environ.setdefault(
+        "XLA_PYTHON_CLIENT_PREALLOCATE", "false"
+    )  # or jax takes three quarters of the card
     import diffrax
     import jax
     import jax.numpy as jnp
@@ -186,7 +247,12 @@ def by_diffrax(system: Lorenz96, start: Tensor, forcing: Tensor) -> Callable[[],
     weights = np.array([1.0, 2.0, 2.0, 1.0]) / 6
 
     class ClassicalRK4(diffrax.AbstractERK):
-        tableau = diffrax.ButcherTableau(c=np.array([0.5, 0.5, 1.0]), b_sol=weights, b_error=weights - [1, 0, 0, 0], a_lower=stages)
+        tableau = diffrax.ButcherTableau(
+            c=np.array([0.5, 0.5, 1.0]),
+            b_sol=weights,
+            b_error=weights - [1, 0, 0, 0],
+            a_lower=stages,
+        )
         interpolation_cls = diffrax.ThirdOrderHermitePolynomialInterpolation.from_k
 
         def order(self, _terms: object) -> int:
@@ -195,9 +261,16 @@ def by_diffrax(system: Lorenz96, start: Tensor, forcing: Tensor) -> Callable[[],
     def tendency(_time: Any, state: Any, force: Any) -> Any:
         u, v = state[:, :slow], state[:, slow:]
         mean = v.reshape(-1, slow, fast).mean(2)
-        du = -jnp.roll(u, 1, 1) * (jnp.roll(u, 2, 1) - jnp.roll(u, -1, 1)) - u + force[:, None] - system.h * system.c * mean
+        du = (
+            -jnp.roll(u, 1, 1) * (jnp.roll(u, 2, 1) - jnp.roll(u, -1, 1))
+            - u
+            + force[:, None]
+            - system.h * system.c * mean
+        )
         advection = -system.b * jnp.roll(v, -1, 1) * (jnp.roll(v, -2, 1) - jnp.roll(v, 1, 1))
-        return jnp.concatenate([du, system.c * (advection - v + system.h / fast * jnp.repeat(u, fast, 1))], 1)
+        return jnp.concatenate(
+            [du, system.c * (advection - v + system.h / fast * jnp.repeat(u, fast, 1))], 1
+        )
 
     @jax.jit
     def integrate(state: Any, force: Any) -> Any:
@@ -215,23 +288,37 @@ def on_cuda(size: Size, record: ResultFile) -> None:
     """Compare the CUDA kernel with torchdiffeq and diffrax on the same card, and with the limits that arithmetic and latency set."""
     from eande.simulators.lorenz96_cuda import trajectories
 
-    long, short = Lorenz96(observations=size.observations), Lorenz96(observations=size.other_observations)
+    long, short = (
+        Lorenz96(observations=size.observations),
+        Lorenz96(observations=size.other_observations),
+    )
     begin, force = (torch.as_tensor(x, device="cuda") for x in draw(size.simulations))
     began = time.perf_counter()
     start = trajectories(begin, force, Lorenz96(observations=1, spin_up=10.0))[:, -1].double()
     torch.cuda.synchronize()
     record.add("first_call_seconds", time.perf_counter() - began)
     trajectories(start, force, long)  # so that memory is there and the clock is up
-    calls = {"all": partial(trajectories, start, force, long), "one": partial(trajectories, start[:1], force[:1], long)}
+    calls = {
+        "all": partial(trajectories, start, force, long),
+        "one": partial(trajectories, start[:1], force[:1], long),
+    }
     record.add("seconds_of_kernel", seconds := time_all(calls, size.repeats))
     operations = FLOP_PER_VARIABLE * start.numel() * steps_of(long)
-    limits = {f"arithmetic_{name}": operations / rate for name, rate in PEAK.items()} | {"latency": seconds["one"]}
+    limits = {f"arithmetic_{name}": operations / rate for name, rate in PEAK.items()} | {
+        "latency": seconds["one"]
+    }
     record.add("limits_in_seconds", limits)
-    record.add("fraction_of_limit_reached", {name: limit / seconds["all"] for name, limit in limits.items()})
+    record.add(
+        "fraction_of_limit_reached",
+        {name: limit / seconds["all"] for name, limit in limits.items()},
+    )
     cost = {"ours": seconds["all"] / steps_of(long)}
     half = Lorenz96(observations=5)
     ours = trajectories(start, force, half).double()
-    record.add("largest_difference_from_reference_over_half_a_time_unit", (ours - half.reference(start, force)).abs().max().item())
+    record.add(
+        "largest_difference_from_reference_over_half_a_time_unit",
+        (ours - half.reference(start, force)).abs().max().item(),
+    )
     for name, build in {"torchdiffeq": by_torchdiffeq, "diffrax": by_diffrax}.items():
         try:
             call = build(short, start, force)
@@ -241,10 +328,17 @@ def on_cuda(size: Size, record: ResultFile) -> None:
             continue
         other = np.asarray(answer.cpu() if isinstance(answer, Tensor) else answer)
         # They integrate the same system: after one interval they differ by the error of the scheme alone.
-        record.add(f"{name}_rms_difference_after_one_interval", float(np.sqrt(((other[1] - ours[:, 0].cpu().numpy()) ** 2).mean())))
-        cost[name] = time_all({name: call}, size.repeats)[name] / (short.observations * short.substeps)
+        record.add(
+            f"{name}_rms_difference_after_one_interval",
+            float(np.sqrt(((other[1] - ours[:, 0].cpu().numpy()) ** 2).mean())),
+        )
+        cost[name] = time_all({name: call}, size.repeats)[name] / (
+            short.observations * short.substeps
+        )
     record.add("seconds_per_step_of_all", cost)
-    record.add("ratios", {name: value / cost["ours"] for name, value in cost.items() if name != "ours"})
+    record.add(
+        "ratios", {name: value / cost["ours"] for name, value in cost.items() if name != "ours"}
+    )
     record.add("targets", {"seconds_of_kernel": 2, "torchdiffeq": 10, "diffrax": 10})
 
 
@@ -259,11 +353,21 @@ def main() -> None:
         parser.error("--device: expected 'cpu' where torch finds no CUDA device, got 'cuda'")
     warnings.simplefilter("ignore")
     size = SIZES[asked.device, asked.size]
-    settings = {"simulator": Lorenz96(observations=size.observations, device=asked.device).settings, "size": asdict(size), "horizon": HORIZON}
+    settings = {
+        "simulator": Lorenz96(observations=size.observations, device=asked.device).settings,
+        "size": asdict(size),
+        "horizon": HORIZON,
+    }
     torch.set_grad_enabled(False)
     output = asked.output or Path(f"results/lorenz96-speed-{asked.device}.json")
     record = ResultFile(
-        output, study="lorenz96-speed", device=asked.device, size=asked.size, settings=settings, seed=SEED, provenance=provenance(*LIBRARIES)
+        output,
+        study="lorenz96-speed",
+        device=asked.device,
+        size=asked.size,
+        settings=settings,
+        seed=SEED,
+        provenance=provenance(*LIBRARIES),
     )
     (on_cpu if asked.device == "cpu" else on_cuda)(size, record)
 

@@ -16,11 +16,11 @@ import torch
 from torch import Tensor
 
 import eande
-from eande.core.seeds import derive_seed, generator
 from eande.diagnostics.belonging import SCORES
-from eande.experiments import lorenz96 as study
-from eande.experiments.records import ResultFile, provenance
+from eande.foundations.seeds import derive_seed, generator
 from eande.simulators.lorenz96 import Lorenz96
+from eande.studies import lorenz96 as study
+from eande.studies.records import ResultFile, provenance
 
 LEVEL = 0.01
 
@@ -47,19 +47,25 @@ class Size:
 SIZES = {"full": Size(), "toy": Size("toy", 320, 40, 40, 20)}
 
 
-def windows(size: Size, n: int, name: str, *, b: float = 10.0, each: int = 1) -> tuple[Tensor, Tensor, Tensor]:
+def windows(
+    size: Size, n: int, name: str, *, b: float = 10.0, each: int = 1
+) -> tuple[Tensor, Tensor, Tensor]:
     """Simulate ``n`` parameters and windows of each; return them with the number of the simulation."""
     simulator = Lorenz96(observations=study.SIZES[size.study].observations, device="cpu", b=b)
     return study.windows(simulator, n, derive_seed(0, name), each=each)
 
 
-def measure_belonging(size: Size, model: eande.EmbedAndEmulate, reference: eande.Simulations, record: ResultFile) -> None:
+def measure_belonging(
+    size: Size, model: eande.EmbedAndEmulate, reference: eande.Simulations, record: ResultFile
+) -> None:
     """Count how often p is under the level, for genuine windows and for four kinds of others."""
     belongs, few = eande.Belongs(model, reference), max(2, size.observations // 10)
     genuine = windows(size, size.observations, "genuine")[1]
     some, noise = genuine[:few], torch.randn(genuine[:few].shape, generator=generator(0, "noise"))
     spread = some.std(dim=1, keepdim=True)
-    shuffled = torch.stack([y[torch.randperm(len(y), generator=generator(0, "times", i))] for i, y in enumerate(some)])
+    shuffled = torch.stack(
+        [y[torch.randperm(len(y), generator=generator(0, "times", i))] for i, y in enumerate(some)]
+    )
     observed = {
         "genuine": genuine,
         "b = 1": windows(size, few, "other", b=1.0)[1],
@@ -70,11 +76,24 @@ def measure_belonging(size: Size, model: eande.EmbedAndEmulate, reference: eande
     for name, y in observed.items():
         found = belongs(y)
         flagged = (found.p_value < LEVEL).double().mean().item()
-        each = {score: (len(SCORES) * p < LEVEL).double().mean().item() for score, p in found.each.items()}
-        record.add(f"belongs, {name}", {"observations": len(y), "flagged": flagged, "by_score": each, "median_p": found.p_value.median().item()})
+        each = {
+            score: (len(SCORES) * p < LEVEL).double().mean().item()
+            for score, p in found.each.items()
+        }
+        record.add(
+            f"belongs, {name}",
+            {
+                "observations": len(y),
+                "flagged": flagged,
+                "by_score": each,
+                "median_p": found.p_value.median().item(),
+            },
+        )
 
 
-def measure_identifiability(size: Size, model: eande.EmbedAndEmulate, bank: eande.Simulations, record: ResultFile) -> None:
+def measure_identifiability(
+    size: Size, model: eande.EmbedAndEmulate, bank: eande.Simulations, record: ResultFile
+) -> None:
     """Compare the directions found with radius and tangent."""
     # Where the whole circle lies in the square; the emulator is not asked at the origin, where there is no tangent.
     phi = model.prior.sample(20 * size.points, seed=derive_seed(0, "points"))
@@ -107,13 +126,24 @@ def main() -> None:
     warnings.simplefilter("ignore")
     size = SIZES[asked.size]
     chosen = replace(study.SIZES[size.study], test=1, calibration=1)
-    about = {"settings": asdict(size) | {"level": LEVEL, "study": asdict(chosen)}, "seed": 0, "provenance": provenance("numba")}
+    about = {
+        "settings": asdict(size) | {"level": LEVEL, "study": asdict(chosen)},
+        "seed": 0,
+        "provenance": provenance("numba"),
+    }
     record = ResultFile(asked.output, study="lorenz96-diagnostics", size=asked.size, **about)
     data = study.make_data(chosen, 0, "cpu", progress=True)
     model = study.train(chosen, "anchored", data, 0, "cpu", progress=True)
     record.add("held_out_log_ratio", max(entry["held_out_log_ratio"] for entry in model.history))
-    measure_belonging(size, model, eande.Simulations(*windows(size, size.reference, "reference")), record)
-    measure_identifiability(size, model, eande.Simulations(*windows(size, size.bank, "bank", each=study.WINDOWS)), record)
+    measure_belonging(
+        size, model, eande.Simulations(*windows(size, size.reference, "reference")), record
+    )
+    measure_identifiability(
+        size,
+        model,
+        eande.Simulations(*windows(size, size.bank, "bank", each=study.WINDOWS)),
+        record,
+    )
 
 
 if __name__ == "__main__":

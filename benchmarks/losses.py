@@ -17,11 +17,14 @@ import numpy as np
 from similarities import oscillation
 
 import eande
-from eande.core.scores import coefficient_of_variation, estimate_normalizer, held_out_score
-from eande.experiments.records import ResultFile, provenance
+from eande.inference.normalizer import coefficient_of_variation, estimate_normalizer, held_out_score
+from eande.studies.records import ResultFile, provenance
 
 LOSSES = ("symmetric", "phi_y", "y_phi")
-SIMILARITIES: dict[str, dict[str, Any]] = {f"cosine, τ = {tau}": {"similarity": "cosine", "temperature": tau} for tau in (0.1, 0.03, "learn")}
+SIMILARITIES: dict[str, dict[str, Any]] = {
+    f"cosine, τ = {tau}": {"similarity": "cosine", "temperature": tau}
+    for tau in (0.1, 0.03, "learn")
+}
 SIMILARITIES["dot"] = {"similarity": "dot"}
 
 
@@ -52,10 +55,14 @@ def measure(size: Size, seed: int, settings: dict[str, Any]) -> tuple[float, flo
     prior = eande.BoxPrior([1, 0], [4, 1])
     simulations = eande.simulate(oscillation, prior, size.simulations, seed=seed, progress=False)
     fresh = eande.simulate(oscillation, prior, size.fresh, seed=1_000 + seed, progress=False)
-    chosen = eande.FitSettings(epochs=size.epochs, embedding_dimension=32, device="cpu", seed=seed, **settings)
+    chosen = eande.FitSettings(
+        epochs=size.epochs, embedding_dimension=32, device="cpu", seed=seed, **settings
+    )
     model = eande.fit(simulations, prior, settings=chosen, progress=False)
     embedded = model.embed_all(fresh.y[:])
-    normalizer = estimate_normalizer(model.similarity, embedded, model.prior_bank(prior, size.draws))
+    normalizer = estimate_normalizer(
+        model.similarity, embedded, model.prior_bank(prior, size.draws)
+    )
     score = held_out_score(model.similarity, embedded, model.emulate_all(fresh.phi), normalizer)
     return coefficient_of_variation(normalizer.log_value), score.log_ratio
 
@@ -68,12 +75,24 @@ def main() -> None:
     asked = parser.parse_args()
     warnings.simplefilter("ignore", eande.EandeWarning)
     size = SIZES[asked.size]
-    record = ResultFile(asked.output, study="losses", size=asked.size, settings=asdict(size), seed=0, provenance=provenance())
+    record = ResultFile(
+        asked.output,
+        study="losses",
+        size=asked.size,
+        settings=asdict(size),
+        seed=0,
+        provenance=provenance(),
+    )
     for name, settings in SIMILARITIES.items():
         for loss in LOSSES:
-            found = np.array([measure(size, seed, settings | {"loss": loss}) for seed in range(size.seeds)])
+            found = np.array(
+                [measure(size, seed, settings | {"loss": loss}) for seed in range(size.seeds)]
+            )
             (variation, ratio), spread = found.mean(0).tolist(), found[:, 0].std().item()
-            record.add(f"{name}, {loss}", {"cv_normalizer": variation, "standard_deviation": spread, "log_ratio": ratio})
+            record.add(
+                f"{name}, {loss}",
+                {"cv_normalizer": variation, "standard_deviation": spread, "log_ratio": ratio},
+            )
 
 
 if __name__ == "__main__":

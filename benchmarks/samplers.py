@@ -26,10 +26,10 @@ from scipy import stats
 from torch import Tensor, nn
 
 import eande
-from eande.core.similarities import Dot
-from eande.core.tempered import tempered
-from eande.experiments.records import ResultFile, provenance
+from eande.inference.samplers.tempered import tempered
+from eande.similarities.similarities import Dot
 from eande.simulators.sbibm import TASKS
+from eande.studies.records import ResultFile, provenance
 
 D = 10
 OBSERVED = torch.linspace(-0.8, 0.8, D)
@@ -90,7 +90,9 @@ def _two_modes(phi: Tensor) -> Tensor:
 
 
 def _two_moons(phi: Tensor) -> Tensor:
-    place = torch.stack([-(phi[:, 0] + phi[:, 1]).abs(), phi[:, 1] - phi[:, 0]], dim=1) / math.sqrt(2)
+    place = torch.stack([-(phi[:, 0] + phi[:, 1]).abs(), phi[:, 1] - phi[:, 0]], dim=1) / math.sqrt(
+        2
+    )
     offset = -place - torch.tensor([0.25, 0.0])
     radius = offset.norm(dim=1)
     inside = -((radius - 0.1) / 0.01).square() / 2 - radius.clamp(min=1e-6).log()
@@ -100,7 +102,10 @@ def _two_moons(phi: Tensor) -> Tensor:
 def _moons_spread() -> Tensor:
     """Return the standard deviations of the two moons, from a million exact draws."""
     generator = torch.Generator().manual_seed(0)
-    angle, radius = math.pi * (torch.rand(1_000_000, generator=generator) - 0.5), 0.1 + 0.01 * torch.randn(1_000_000, generator=generator)
+    angle, radius = (
+        math.pi * (torch.rand(1_000_000, generator=generator) - 0.5),
+        0.1 + 0.01 * torch.randn(1_000_000, generator=generator),
+    )
     along, across = 0.25 + radius * angle.cos(), radius * angle.sin()
     # The prior's two axes are turned by 45° against these, and ± along is as likely.
     return ((along.square().mean() + across.square().mean()) / 2).sqrt().repeat(2)
@@ -144,16 +149,26 @@ class _Score(nn.Module):
 
 def judge(target: Target, phi: Tensor, effective: Tensor) -> dict[str, float]:
     """Compare samples (n, D), of which so many are worth independent ones, with the truth."""
-    errors = (phi.double().mean(0) - target.mean).abs() / (target.deviation / effective.clamp(max=len(phi)).sqrt())
-    return {"largest_error_of_mean": errors.max().item(), "weight": target.first_mode(phi).double().mean().item(), "exact_weight": target.weight}
+    errors = (phi.double().mean(0) - target.mean).abs() / (
+        target.deviation / effective.clamp(max=len(phi)).sqrt()
+    )
+    return {
+        "largest_error_of_mean": errors.max().item(),
+        "weight": target.first_mode(phi).double().mean().item(),
+        "exact_weight": target.weight,
+    }
 
 
 def ours(target: Target, seed: int, size: Size) -> dict[str, float]:
     """Sample a model whose score is the target's."""
     dimension = len(target.mean)
-    model = eande.EmbedAndEmulate(_Constant(), _Score(target.score), Dot(1), target.prior, y_shape=(1,), embedding_dimension=1)
+    model = eande.EmbedAndEmulate(
+        _Constant(), _Score(target.score), Dot(1), target.prior, y_shape=(1,), embedding_dimension=1
+    )
     began = time.perf_counter()
-    phi, info = model.posterior(torch.zeros(1), draws=50_000).sample(size.samples, seed=seed, sampler=tempered)
+    phi, info = model.posterior(torch.zeros(1), draws=50_000).sample(
+        size.samples, seed=seed, sampler=tempered
+    )
     seconds = time.perf_counter() - began
     effective = torch.tensor(info.effective_samples).expand(dimension)
     return judge(target, phi, effective) | {"evaluations": info.evaluations, "seconds": seconds}
@@ -163,25 +178,37 @@ def with_emcee(target: Target, seed: int, size: Size) -> dict[str, float]:
     """Run emcee's default move from prior draws chosen by their scores."""
     import emcee
 
-    prior, generator = eande.core.prior.as_prior(target.prior), torch.Generator().manual_seed(seed)
+    prior, generator = (
+        eande.priors.prior.as_prior(target.prior),
+        torch.Generator().manual_seed(seed),
+    )
 
     def log_density(phi: np.ndarray) -> np.ndarray:
         tensor = torch.as_tensor(phi, dtype=torch.float32)
         inside = prior.contains(tensor)
-        return torch.where(inside, prior.log_prob(tensor).double() + target.score(tensor).double(), -torch.inf).numpy()
+        return torch.where(
+            inside, prior.log_prob(tensor).double() + target.score(tensor).double(), -torch.inf
+        ).numpy()
 
     bank = prior.sample(100_000, seed=seed)
     best = target.score(bank).topk(10 * size.walkers).indices
-    start = bank[best[torch.randperm(len(best), generator=generator)[: size.walkers]]].double().numpy()
+    start = (
+        bank[best[torch.randperm(len(best), generator=generator)[: size.walkers]]].double().numpy()
+    )
     began = time.perf_counter()
     sampler = emcee.EnsembleSampler(size.walkers, len(target.mean), log_density, vectorize=True)
     sampler.random_state = np.random.RandomState(seed).get_state()
     sampler.run_mcmc(start, size.steps)
     chain, discard = sampler.get_chain(), size.steps // 4
-    autocorrelation = np.nan_to_num(emcee.autocorr.integrated_time(chain[discard:], quiet=True, tol=0), nan=size.steps)
+    autocorrelation = np.nan_to_num(
+        emcee.autocorr.integrated_time(chain[discard:], quiet=True, tol=0), nan=size.steps
+    )
     phi = torch.as_tensor(chain[discard:].reshape(-1, chain.shape[-1]))
     effective = torch.as_tensor(len(phi) / np.maximum(autocorrelation, 1))
-    return judge(target, phi, effective) | {"evaluations": size.walkers * (size.steps + 1), "seconds": time.perf_counter() - began}
+    return judge(target, phi, effective) | {
+        "evaluations": size.walkers * (size.steps + 1),
+        "seconds": time.perf_counter() - began,
+    }
 
 
 def with_nautilus(target: Target, seed: int, size: Size) -> dict[str, float]:
@@ -195,10 +222,18 @@ def with_nautilus(target: Target, seed: int, size: Size) -> dict[str, float]:
     )  # fmt: skip
     sampler.run(n_eff=size.effective, n_like_max=2_000_000, verbose=False)
     phi, log_weights, _ = (torch.as_tensor(part) for part in sampler.posterior())
-    chosen = torch.multinomial(log_weights.softmax(0), len(phi), replacement=True, generator=torch.Generator().manual_seed(seed))
+    chosen = torch.multinomial(
+        log_weights.softmax(0),
+        len(phi),
+        replacement=True,
+        generator=torch.Generator().manual_seed(seed),
+    )
     # Chosen again by weight: the error of that adds to the sampler's own.
     effective = torch.tensor(1 / (1 / sampler.n_eff + 1 / len(phi))).expand(len(target.mean))
-    return judge(target, phi[chosen], effective) | {"evaluations": int(sampler.n_like), "seconds": time.perf_counter() - began}
+    return judge(target, phi[chosen], effective) | {
+        "evaluations": int(sampler.n_like),
+        "seconds": time.perf_counter() - began,
+    }
 
 
 def main() -> None:
@@ -209,9 +244,15 @@ def main() -> None:
     asked = parser.parse_args()
     warnings.simplefilter("ignore")
     size = SIZES[asked.size]
-    about = {"settings": asdict(size), "seed": 0, "provenance": provenance("emcee", "nautilus-sampler")}
+    about = {
+        "settings": asdict(size),
+        "seed": 0,
+        "provenance": provenance("emcee", "nautilus-sampler"),
+    }
     record = ResultFile(asked.output, study="samplers", size=asked.size, **about)
-    runs: list[tuple[str, Callable[[Target, int, Size], dict[str, float]], int]] = [("tempered", ours, size.seeds)]
+    runs: list[tuple[str, Callable[[Target, int, Size], dict[str, float]], int]] = [
+        ("tempered", ours, size.seeds)
+    ]
     runs += [("emcee", with_emcee, size.emcee_seeds)] if find_spec("emcee") else []
     runs += [("nautilus", with_nautilus, size.nautilus_seeds)] if find_spec("nautilus") else []
     for name, sample, seeds in runs:

@@ -18,12 +18,15 @@ from typing import Any
 import numpy as np
 
 import eande
-from eande.core.prior import Prior
-from eande.core.scores import estimate_normalizer, held_out_score
-from eande.experiments.records import ResultFile, provenance
+from eande.inference.normalizer import estimate_normalizer, held_out_score
+from eande.priors.prior import Prior
 from eande.simulators.sbibm import TASKS
+from eande.studies.records import ResultFile, provenance
 
-SIMILARITIES: dict[str, dict[str, Any]] = {"gaussians": {}, "cosine": {"similarity": "cosine", "embedding_dimension": 128}}
+SIMILARITIES: dict[str, dict[str, Any]] = {
+    "gaussians": {},
+    "cosine": {"similarity": "cosine", "embedding_dimension": 128},
+}
 
 
 @dataclass(frozen=True)
@@ -53,11 +56,21 @@ def oscillation(phi: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     return signal + 0.3 * rng.standard_normal(signal.shape)
 
 
-def score(simulator: Callable[..., Any], prior: Prior, size: Size, settings: dict[str, Any]) -> dict[str, float]:
+def score(
+    simulator: Callable[..., Any], prior: Prior, size: Size, settings: dict[str, Any]
+) -> dict[str, float]:
     """Fit one model and score it."""
-    simulations, fresh = (eande.simulate(simulator, prior, n, seed=seed, progress=False) for seed, n in enumerate((size.simulations, size.fresh)))
+    simulations, fresh = (
+        eande.simulate(simulator, prior, n, seed=seed, progress=False)
+        for seed, n in enumerate((size.simulations, size.fresh))
+    )
     began = time.perf_counter()
-    model = eande.fit(simulations, prior, settings=eande.FitSettings(epochs=size.epochs, device="cpu", **settings), progress=False)
+    model = eande.fit(
+        simulations,
+        prior,
+        settings=eande.FitSettings(epochs=size.epochs, device="cpu", **settings),
+        progress=False,
+    )
     seconds = time.perf_counter() - began
     embedded = model.embed_all(fresh.y[:])
     found = held_out_score(
@@ -66,7 +79,12 @@ def score(simulator: Callable[..., Any], prior: Prior, size: Size, settings: dic
         model.emulate_all(fresh.phi),
         estimate_normalizer(model.similarity, embedded, model.prior_bank(model.prior, size.draws)),
     )
-    return {"log_ratio": found.log_ratio, "error": found.error, "fewest_effective_draws": found.effective_draws, "seconds_training": seconds}
+    return {
+        "log_ratio": found.log_ratio,
+        "error": found.error,
+        "fewest_effective_draws": found.effective_draws,
+        "seconds_training": seconds,
+    }
 
 
 def main() -> None:
@@ -77,11 +95,24 @@ def main() -> None:
     asked = parser.parse_args()
     warnings.simplefilter("ignore", eande.EandeWarning)
     size = SIZES[asked.size]
-    record = ResultFile(asked.output, study="similarities", size=asked.size, settings=asdict(size), seed=0, provenance=provenance())
+    record = ResultFile(
+        asked.output,
+        study="similarities",
+        size=asked.size,
+        settings=asdict(size),
+        seed=0,
+        provenance=provenance(),
+    )
     tasks = {name: (task.simulator, task.prior) for name, task in TASKS.items()}
     tasks["oscillation"] = (oscillation, eande.BoxPrior([1, 0], [4, 1]))
     for name, (simulator, prior) in tasks.items():
-        record.add(name, {label: score(simulator, prior, size, settings) for label, settings in SIMILARITIES.items()})
+        record.add(
+            name,
+            {
+                label: score(simulator, prior, size, settings)
+                for label, settings in SIMILARITIES.items()
+            },
+        )
 
 
 if __name__ == "__main__":

@@ -30,9 +30,9 @@ import numpy as np
 import torch
 
 import eande
-from eande.core.seeds import generator
-from eande.experiments.records import ResultFile, provenance
-from eande.simulation.views import draw_view
+from eande.foundations.seeds import generator
+from eande.simulation.read.views import draw_view
+from eande.studies.records import ResultFile, provenance
 
 PRIOR = eande.BoxPrior([-1, -1], [1, 1])
 SHAPE = (250, 396)
@@ -81,8 +81,18 @@ def executors(size: Size, record: ResultFile, folder: Path) -> None:
         ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool,
     ):
         for other in (client, pool):
-            eande.simulate(sleeping, PRIOR, 400, store=folder / f"warm-{type(other).__name__}.zarr", executor=other, progress=False)
-        for seconds, n, block in ((0.05, size.slow_simulations, 10), (0.001, size.fast_simulations, 100)):
+            eande.simulate(
+                sleeping,
+                PRIOR,
+                400,
+                store=folder / f"warm-{type(other).__name__}.zarr",
+                executor=other,
+                progress=False,
+            )
+        for seconds, n, block in (
+            (0.05, size.slow_simulations, 10),
+            (0.001, size.fast_simulations, 100),
+        ):
             found: dict[str, dict[str, float]] = {}
             for kind in (busy, sleeping):
                 simulator = partial(kind, seconds=seconds)
@@ -91,10 +101,25 @@ def executors(size: Size, record: ResultFile, folder: Path) -> None:
                     store = folder / f"{kind.__name__}-{seconds}-{name}.zarr"
                     began = time.perf_counter()
                     executor = {"serial": None, "workers": 2, "pool": pool, "dask": client}[name]
-                    eande.simulate(simulator, PRIOR, n, store=store, block_size=block, executor=executor, progress=False)
+                    eande.simulate(
+                        simulator,
+                        PRIOR,
+                        n,
+                        store=store,
+                        block_size=block,
+                        executor=executor,
+                        progress=False,
+                    )
                     times[name] = time.perf_counter() - began
-                found[kind.__name__] = times | {f"speedup_{name}": times["serial"] / took for name, took in times.items() if name != "serial"}
-            record.add(f"executors_{1_000 * seconds:g}_ms", {"simulations": n, "block_size": block, **found})
+                found[kind.__name__] = times | {
+                    f"speedup_{name}": times["serial"] / took
+                    for name, took in times.items()
+                    if name != "serial"
+                }
+            record.add(
+                f"executors_{1_000 * seconds:g}_ms",
+                {"simulations": n, "block_size": block, **found},
+            )
 
 
 class PeakAnonymous:
@@ -145,7 +170,7 @@ class Flatten(torch.nn.Module):
 
 def write_store(path: str, n: int) -> dict[str, float]:
     """Write a store and return time and memory."""
-    import eande.simulation.store  # part of the interpreter's own
+    import eande.simulation.store.store  # part of the interpreter's own
 
     began = time.perf_counter()
     with PeakAnonymous() as memory:
@@ -155,14 +180,28 @@ def write_store(path: str, n: int) -> dict[str, float]:
 
 def train_epoch(path: str) -> dict[str, float]:
     """Train for one epoch on windows of a store and return time and memory."""
-    import eande.simulation.stored
+    import eande.simulation.read.stored
     import eande.training.fit
 
-    settings = eande.FitSettings(epochs=1, batch_size=128, embedding_dimension=16, width=64, normalizer_draws=1_000, device="cpu")
+    settings = eande.FitSettings(
+        epochs=1,
+        batch_size=128,
+        embedding_dimension=16,
+        width=64,
+        normalizer_draws=1_000,
+        device="cpu",
+    )
     began = time.perf_counter()
     with PeakAnonymous() as memory:
         simulations = eande.Simulations.open(path)
-        eande.fit(simulations, PRIOR, encoder=Flatten(), views=eande.RandomWindow(WINDOW), settings=settings, progress=False)
+        eande.fit(
+            simulations,
+            PRIOR,
+            encoder=Flatten(),
+            views=eande.RandomWindow(WINDOW),
+            settings=settings,
+            progress=False,
+        )
     return {"seconds": time.perf_counter() - began, "peak_mb": memory.above}
 
 
@@ -181,10 +220,18 @@ def read_windows(path: str) -> dict[str, float]:
             rates[name].append(len(index) / (time.perf_counter() - began))
     # The first turn fills the file cache and verifies checksums.
     found = {name: float(np.median(values[1:])) for name, values in rates.items()}
-    return {**found, "ratio": found["store"] / found["memory"], "first_pass_with_checksums": rates["store"][0]}
+    return {
+        **found,
+        "ratio": found["store"] / found["memory"],
+        "first_pass_with_checksums": rates["store"][0],
+    }
 
 
-MEASURES: dict[str, Callable[..., dict[str, float]]] = {"write": write_store, "train": train_epoch, "read": read_windows}
+MEASURES: dict[str, Callable[..., dict[str, float]]] = {
+    "write": write_store,
+    "train": train_epoch,
+    "read": read_windows,
+}
 
 
 def in_new_process(measure: str, *arguments: object) -> Any:
@@ -192,7 +239,11 @@ def in_new_process(measure: str, *arguments: object) -> Any:
     # The allocator hands large pieces back at once, so that what is measured is what is used.
     environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536", "PYTHONWARNINGS": "ignore"}
     done = subprocess.run(
-        [sys.executable, __file__, "--measure", measure, *map(str, arguments)], capture_output=True, text=True, env=environment, check=False
+        [sys.executable, __file__, "--measure", measure, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        env=environment,
+        check=False,
     )
     if done.returncode:
         raise RuntimeError(done.stderr)
@@ -203,7 +254,11 @@ def memory(size: Size, record: ResultFile, folder: Path) -> None:
     """Measure writing and training for stores of different sizes."""
     for n in size.stored:
         path = folder / f"fields-{n}.zarr"
-        found = {"gigabytes": n * 4 * np.prod(SHAPE).item() / 1e9, "write": in_new_process("write", path, n), "train": in_new_process("train", path)}
+        found = {
+            "gigabytes": n * 4 * np.prod(SHAPE).item() / 1e9,
+            "write": in_new_process("write", path, n),
+            "train": in_new_process("train", path),
+        }
         record.add(f"memory_{n}", found)
 
 
@@ -241,11 +296,24 @@ def kills(size: Size, record: ResultFile, folder: Path) -> None:
         process.wait()
         done = _commits(path)
         subprocess.run([sys.executable, "-c", SLOW, str(path), str(executor)], check=True)
-        runs.append({"executor": executor, "blocks_before_the_kill": done, "of": 100, "identical": _identical(path, expected)})
+        runs.append(
+            {
+                "executor": executor,
+                "blocks_before_the_kill": done,
+                "of": 100,
+                "identical": _identical(path, expected),
+            }
+        )
     record.add("killed_and_resumed", runs)
     together = folder / "together.zarr"
     pair = [subprocess.Popen([sys.executable, "-c", SLOW, str(together), "None"]) for _ in range(2)]
-    record.add("two_processes", {"exit_codes": [process.wait() for process in pair], "identical": _identical(together, expected)})
+    record.add(
+        "two_processes",
+        {
+            "exit_codes": [process.wait() for process in pair],
+            "identical": _identical(together, expected),
+        },
+    )
     record.add("dask_worker_killed_twice", _kill_dask(folder / "dask.zarr", expected))
 
 
@@ -253,7 +321,10 @@ def _kill_dask(path: Path, expected: eande.Simulations) -> dict[str, Any]:
     from distributed import Client, LocalCluster
 
     killed: list[int] = []
-    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster, Client(cluster) as client:
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster,
+        Client(cluster) as client,
+    ):
 
         def kill() -> None:
             for blocks in (20, 50):
@@ -264,7 +335,15 @@ def _kill_dask(path: Path, expected: eande.Simulations) -> dict[str, Any]:
 
         killer = threading.Thread(target=kill)
         killer.start()
-        eande.simulate(partial(sleeping, seconds=0.003), PRIOR, 1_000, store=path, block_size=10, executor=client, progress=False)
+        eande.simulate(
+            partial(sleeping, seconds=0.003),
+            PRIOR,
+            1_000,
+            store=path,
+            block_size=10,
+            executor=client,
+            progress=False,
+        )
         killer.join()
     return {"killed": len(set(killed)), "identical": _identical(path, expected)}
 
@@ -276,7 +355,9 @@ def _commits(path: Path) -> int:
 def _identical(path: Path, expected: eande.Simulations) -> bool:
     stored = eande.Simulations.open(path)
     whole = eande.Store(path).check() == {}
-    return whole and torch.equal(stored.phi, expected.phi) and torch.equal(stored.y[:], expected.y[:])
+    return (
+        whole and torch.equal(stored.phi, expected.phi) and torch.equal(stored.y[:], expected.y[:])
+    )
 
 
 PARTS = {"executors": executors, "memory": memory, "reading": reading, "kills": kills}
@@ -284,7 +365,9 @@ PARTS = {"executors": executors, "memory": memory, "reading": reading, "kills": 
 
 def main() -> None:
     """Run the parts that are asked for."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--size", choices=list(SIZES), default="full")
     parser.add_argument("--only", default=",".join(PARTS))
     parser.add_argument("--output", type=Path, default=Path("results/simulation.json"))
@@ -296,7 +379,14 @@ def main() -> None:
         return
     size = SIZES[asked.size]
     settings = {"prior": PRIOR.describe(), "shape": SHAPE, "window": WINDOW, **asdict(size)}
-    record = ResultFile(asked.output, study="simulation", size=asked.size, settings=settings, seed=0, provenance=provenance("zarr", "distributed"))
+    record = ResultFile(
+        asked.output,
+        study="simulation",
+        size=asked.size,
+        settings=settings,
+        seed=0,
+        provenance=provenance("zarr", "distributed"),
+    )
     with tempfile.TemporaryDirectory() as folder:
         for part in asked.only.split(","):
             PARTS[part](size, record, Path(folder))

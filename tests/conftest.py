@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import nn
 
-from eande.core.checks import EandeWarning
-from eande.core.model import EmbedAndEmulate
-from eande.core.networks import ResidualMLP
-from eande.core.similarities import Cosine
-from eande.simulation.simulate import simulate
+from eande.foundations.checks import EandeWarning
+from eande.inference.model import EmbedAndEmulate
+from eande.networks.mlp import ResidualMLP
+from eande.similarities.similarities import Cosine
+from eande.simulation.run.simulate import simulate
 from eande.simulators.von_mises_fisher import VonMisesFisher
 from eande.training.fit import fit
 from eande.training.settings import FitSettings
@@ -49,9 +49,27 @@ def exact_model(task: VonMisesFisher, temperature: float | None = None) -> Embed
     )
 
 
-def quick_fit(simulations, prior, *, epochs=8, validation=0.1, encoder=None, emulator=None, views=None, quiet=True, **settings):
+def quick_fit(
+    simulations,
+    prior,
+    *,
+    epochs=8,
+    validation=0.1,
+    encoder=None,
+    emulator=None,
+    views=None,
+    quiet=True,
+    **settings,
+):
     """A fit of seconds; its warnings about a model that is not worth much are expected unless ``quiet`` is False."""
-    chosen = {"similarity": "cosine", "embedding_dimension": 4, "width": 32, "blocks": 1, "normalizer_draws": 1_000, "device": "cpu"} | settings
+    chosen = {
+        "similarity": "cosine",
+        "embedding_dimension": 4,
+        "width": 32,
+        "blocks": 1,
+        "normalizer_draws": 1_000,
+        "device": "cpu",
+    } | settings
     if chosen["similarity"] == "cosine":
         chosen = {"temperature": 0.5} | chosen
     with warnings.catch_warnings():
@@ -59,7 +77,9 @@ def quick_fit(simulations, prior, *, epochs=8, validation=0.1, encoder=None, emu
             warnings.simplefilter("ignore", EandeWarning)
         settings = FitSettings(epochs=epochs, **chosen)
         parts = {"encoder": encoder, "emulator": emulator, "views": views}
-        return fit(simulations, prior, validation=validation, progress=False, settings=settings, **parts)
+        return fit(
+            simulations, prior, validation=validation, progress=False, settings=settings, **parts
+        )
 
 
 @pytest.fixture(scope="session")

@@ -7,9 +7,9 @@ import torch
 
 import eande
 from conftest import Function
-from eande.core import calibration
-from eande.core.model import EmbedAndEmulate
-from eande.core.similarities import Dot, Gaussians
+from eande.calibration import calibrate as calibration
+from eande.inference.model import EmbedAndEmulate
+from eande.similarities.similarities import Dot, Gaussians
 from test_ensemble import DEVICES, LINE, NOISE, QUICK, circle, coverage, gaussian, mean_score, pairs
 
 ASIDE, AIMED = 0.7 * NOISE, QUICK | {"aim": True}
@@ -21,11 +21,18 @@ def one_gaussian(shift: float) -> EmbedAndEmulate:
     with torch.no_grad():
         similarity.spread.weight.zero_()
         similarity.spread.bias.copy_(torch.tensor([0.0, 0.0, 0.0, -2 * math.log(NOISE)]))
-    networks = (Function(lambda x, by=by: torch.cat([x + by, torch.zeros_like(x)], 1)) for by in (shift, 0.0))
-    return EmbedAndEmulate(*networks, similarity, LINE, y_shape=(1,), embedding_dimension=2).requires_grad_(False)
+    networks = (
+        Function(lambda x, by=by: torch.cat([x + by, torch.zeros_like(x)], 1))
+        for by in (shift, 0.0)
+    )
+    return EmbedAndEmulate(
+        *networks, similarity, LINE, y_shape=(1,), embedding_dimension=2
+    ).requires_grad_(False)
 
 
-@pytest.mark.parametrize("make", [lambda shift: gaussian(shift=shift), one_gaussian], ids=["dot", "gaussians"])
+@pytest.mark.parametrize(
+    "make", [lambda shift: gaussian(shift=shift), one_gaussian], ids=["dot", "gaussians"]
+)
 def test_a_shifted_model_is_moved_back(make):
     """The posterior's mean is off by 0.7 of its standard deviation: a quarter of a nat. From 300 pairs the shift is known to ±0.06 of one."""
     model, fresh = make(ASIDE), pairs(1_000, 3)
@@ -44,7 +51,9 @@ def test_it_aims_on_every_device(device):
     model = one_gaussian(ASIDE).to(device)
     assert model.calibrate(pairs(100, 2), **AIMED).aimed
     assert model.similarity.turn.device.type == device
-    assert model.embed(torch.zeros(1, 1, device=device))[0, 0].item() == pytest.approx(ASIDE), "f itself stays what it was"
+    assert model.embed(torch.zeros(1, 1, device=device))[0, 0].item() == pytest.approx(ASIDE), (
+        "f itself stays what it was"
+    )
     samples = model.posterior([0.2], draws=20_000).sample(4_000)[0]
     assert samples.mean().item() == pytest.approx(0.2, abs=0.3 * NOISE)
 
@@ -54,7 +63,9 @@ def test_on_the_sphere_a_turned_model_is_turned_back():
     point = turned.encoder
     turned.encoder = Function(lambda y: point(y + 0.15))
     angle = turned.prior.sample(1_300, seed=5)
-    data = eande.Simulations.from_arrays(angle, angle + noise * torch.randn(1_300, 1, generator=torch.Generator().manual_seed(5)))
+    data = eande.Simulations.from_arrays(
+        angle, angle + noise * torch.randn(1_300, 1, generator=torch.Generator().manual_seed(5))
+    )
     found = turned.calibrate(data[:300], **AIMED)
     assert found.aimed
     embedded = turned.similarity.place(turned.embed(data.y[300:]))
@@ -74,7 +85,10 @@ def test_without_it_a_model_stays_where_it_is():
 def test_replicates_count_as_one():
     data, rows = pairs(100, 2), torch.arange(100).repeat_interleave(5)
     once, often = gaussian(shift=ASIDE), gaussian(shift=ASIDE)
-    found = [once.calibrate(data, **AIMED), often.calibrate(eande.Simulations(data.phi[rows], data.y[rows], rows), **AIMED)]
+    found = [
+        once.calibrate(data, **AIMED),
+        often.calibrate(eande.Simulations(data.phi[rows], data.y[rows], rows), **AIMED),
+    ]
     assert [one.aimed for one in found] == [True, True]
     assert torch.allclose(once.similarity.shift, often.similarity.shift, rtol=0.05, atol=0.05)
 
@@ -91,7 +105,9 @@ def test_a_failed_call_leaves_an_aimed_model_as_it_was(monkeypatch):
     monkeypatch.setattr(calibration, "find_aim", interrupted)
     with pytest.raises(KeyboardInterrupt):
         model.calibrate(data, **AIMED)
-    assert all(torch.equal(tensor, model.similarity.state_dict()[name]) for name, tensor in state.items())
+    assert all(
+        torch.equal(tensor, model.similarity.state_dict()[name]) for name, tensor in state.items()
+    )
 
 
 def test_training_goes_on_from_where_data_were():
@@ -99,15 +115,24 @@ def test_training_goes_on_from_where_data_were():
     model = one_gaussian(ASIDE)
     model.calibrate(pairs(100, 2), **AIMED)
     assert model.similarity.turn is not None
-    settings = eande.FitSettings(similarity="gaussians", embedding_dimension=2, epochs=1, device="cpu")
-    assert eande.fit(pairs(100, 3), LINE, warm_start=model, settings=settings, progress=False).similarity.turn is None
+    settings = eande.FitSettings(
+        similarity="gaussians", embedding_dimension=2, epochs=1, device="cpu"
+    )
+    assert (
+        eande.fit(
+            pairs(100, 3), LINE, warm_start=model, settings=settings, progress=False
+        ).similarity.turn
+        is None
+    )
 
 
 def test_embeddings_that_are_not_finite_are_named():
     model = gaussian()
     encoder = model.encoder
     model.encoder = Function(lambda y: torch.where(y > 0.5, torch.nan, encoder(y)))
-    with pytest.raises(eande.InputError, match=r"embeddings of y\[0:100\]: expected finite float32 numbers"):
+    with pytest.raises(
+        eande.InputError, match=r"embeddings of y\[0:100\]: expected finite float32 numbers"
+    ):
         model.calibrate(pairs(100, 2), **AIMED)
 
 
@@ -124,7 +149,9 @@ def test_chance_moves_nothing():
     """Twenty features of pure noise: any fit to 60 pairs finds use for them, none of them helps pairs it has not seen."""
 
     def encoder(y):
-        noise = torch.randn(len(y), 20, generator=torch.Generator().manual_seed(int(1e6 * y[0].abs())))
+        noise = torch.randn(
+            len(y), 20, generator=torch.Generator().manual_seed(int(1e6 * y[0].abs()))
+        )
         return torch.cat([gaussian().encoder(y), 30 * noise], 1)
 
     def emulator(phi):
@@ -132,7 +159,14 @@ def test_chance_moves_nothing():
 
     aimed = 0
     for seed in range(6):
-        model = EmbedAndEmulate(Function(encoder), Function(emulator), gaussian().similarity, LINE, y_shape=(1,), embedding_dimension=22)
+        model = EmbedAndEmulate(
+            Function(encoder),
+            Function(emulator),
+            gaussian().similarity,
+            LINE,
+            y_shape=(1,),
+            embedding_dimension=22,
+        )
         aimed += model.calibrate(pairs(60, 50 + seed), **AIMED).aimed
     assert aimed == 0
 
@@ -153,7 +187,9 @@ def test_aiming_does_not_make_a_model_overconfident():
 def test_a_model_that_is_left_alone_has_no_trace_of_it():
     model = circle(0.02)
     angle = model.prior.sample(200, seed=1)
-    noisy = eande.Simulations.from_arrays(angle, angle + 0.02**0.5 * torch.randn(200, 1, generator=torch.Generator().manual_seed(1)))
+    noisy = eande.Simulations.from_arrays(
+        angle, angle + 0.02**0.5 * torch.randn(200, 1, generator=torch.Generator().manual_seed(1))
+    )
     found = model.calibrate(noisy, **AIMED)
     assert (found.aimed, model.similarity.turn, model.similarity.shift) == (False, None, None)
     assert set(model.similarity.state_dict()) == {"exponent", "log_temperature"}

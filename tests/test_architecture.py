@@ -10,7 +10,21 @@ import pytest
 import eande
 
 SOURCE = Path(eande.__file__).parent
-HEAVY = ["scipy", "numba", "zarr", "dask", "distributed", "xarray", "h5py", "lightning", "matplotlib", "sbi", "arviz", "rich", "typer"]
+HEAVY = [
+    "scipy",
+    "numba",
+    "zarr",
+    "dask",
+    "distributed",
+    "xarray",
+    "h5py",
+    "lightning",
+    "matplotlib",
+    "sbi",
+    "arviz",
+    "rich",
+    "typer",
+]
 
 
 def run(code):
@@ -37,11 +51,19 @@ def test_importing_the_package_loads_nothing_heavy():
         "rich",
         "typer",
     ]
-    assert run(f"import sys, eande; print([name for name in {heavy} if name in sys.modules])").strip() == "[]"
+    assert (
+        run(f"import sys, eande; print([name for name in {heavy} if name in sys.modules])").strip()
+        == "[]"
+    )
 
 
 def test_the_core_loads_torch_and_safetensors_only():
-    assert run(f"import sys, eande.core.model, eande.core.losses; print([name for name in {HEAVY} if name in sys.modules])").strip() == "[]"
+    assert (
+        run(
+            f"import sys, eande.inference.model, eande.training.losses; print([name for name in {HEAVY} if name in sys.modules])"
+        ).strip()
+        == "[]"
+    )
 
 
 def test_in_memory_work_loads_nothing_of_the_store():
@@ -52,7 +74,12 @@ def test_in_memory_work_loads_nothing_of_the_store():
 
 def test_worker_processes_do_without_torch():
     """It would be most of the time they take to start."""
-    assert run("import sys, eande.simulation.workers, eande.simulation.store; print('torch' in sys.modules)").strip() == "False"
+    assert (
+        run(
+            "import sys, eande.simulation.run.workers, eande.simulation.store.store; print('torch' in sys.modules)"
+        ).strip()
+        == "False"
+    )
 
 
 @pytest.mark.parametrize("name", eande.__all__)
@@ -83,5 +110,9 @@ def test_files_and_functions_stay_readable():
         assert text.count("\n") <= 300, f"{path} is longer than 300 lines: one room or two?"
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.FunctionDef):
-                start = node.body[1].lineno if ast.get_docstring(node) and len(node.body) > 1 else node.lineno
+                start = (
+                    node.body[1].lineno
+                    if ast.get_docstring(node) and len(node.body) > 1
+                    else node.lineno
+                )
                 assert node.end_lineno - start <= 60, f"{path}: {node.name} is longer than 60 lines"

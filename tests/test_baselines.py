@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from eande.cli import _ring_figure
-from eande.core.checks import InputError
-from eande.experiments import baselines
-from eande.experiments.lorenz96 import BASELINES, SIZES, make_data
-from eande.experiments.through_sbi import Quiet, as_sbi_does, load_sbi, make_head, make_loss
+from eande.cli.app import _ring_figure
+from eande.foundations.checks import InputError
+from eande.studies import baselines
+from eande.studies.lorenz96 import BASELINES, SIZES, make_data
+from eande.studies.through_sbi import Quiet, as_sbi_does, load_sbi, make_head, make_loss
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of sbi and what it uses
 
@@ -24,7 +24,9 @@ def data():
 
 @pytest.fixture(scope="module", params=BASELINES)
 def model(request, data):
-    return baselines.train_baseline(request.param, data, SIZE, 0, "cpu", progress=False, epochs=4, validations=2, width=32)
+    return baselines.train_baseline(
+        request.param, data, SIZE, 0, "cpu", progress=False, epochs=4, validations=2, width=32
+    )
 
 
 def test_a_baseline_is_a_normalised_posterior(model, data):
@@ -60,7 +62,9 @@ def test_the_loss_of_nre_c_is_sbis_own():
     trainer._neural_net = head.network
     with torch.no_grad():
         mine = torch.stack([ours(embedded, phi) for _ in range(600)])
-        theirs = torch.stack([trainer._loss(phi, embedded, num_atoms=4, gamma=0.5) for _ in range(600)])
+        theirs = torch.stack(
+            [trainer._loss(phi, embedded, num_atoms=4, gamma=0.5) for _ in range(600)]
+        )
     error = math.sqrt((mine.var() + theirs.var()).item() / 600)
     assert abs((mine.mean() - theirs.mean()).item()) < 4 * error
     # A loss with another weight is told apart.
@@ -85,4 +89,9 @@ def test_silly_baselines_get_a_clear_line(data):
 
 
 def test_the_ring_of_a_baseline_is_drawn(model, data, tmp_path):
-    assert _ring_figure({"method": model.kind, "model": model, "data": data}, tmp_path / "ring.png").stat().st_size > 10_000
+    assert (
+        _ring_figure({"method": model.kind, "model": model, "data": data}, tmp_path / "ring.png")
+        .stat()
+        .st_size
+        > 10_000
+    )

@@ -14,8 +14,8 @@ import eande
 from conftest import Function
 from eande.bridges.arviz import diagnosis_to_arviz, to_arviz
 from eande.bridges.sbi import EE, ExactPosterior, Potential, as_distribution, as_posterior
-from eande.core.similarities import Dot
 from eande.diagnostics.diagnose import diagnose
+from eande.similarities.similarities import Dot
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of sbi and what it uses
 
@@ -40,7 +40,9 @@ def model():
     """The exact ratio of y = φ + noise in a box."""
     prior = eande.BoxPrior([-1, -1], [1, 1], names=["a", "b"])
     emulator = Function(lambda phi: torch.cat([phi, phi.square().sum(1, keepdim=True)], dim=1))
-    made = eande.EmbedAndEmulate(Counting(), emulator, Dot(3), prior, y_shape=(2,), embedding_dimension=3)
+    made = eande.EmbedAndEmulate(
+        Counting(), emulator, Dot(3), prior, y_shape=(2,), embedding_dimension=3
+    )
     made.encoder.rows = 0
     return made
 
@@ -55,7 +57,9 @@ def simulator(phi, rng):
 def test_sbis_mcmc_runs_the_encoder_once(model):
     torch.manual_seed(0)
     potential = Potential(model)
-    posterior = MCMCPosterior(potential, proposal=potential.prior, num_chains=20, warmup_steps=20, thin=2)
+    posterior = MCMCPosterior(
+        potential, proposal=potential.prior, num_chains=20, warmup_steps=20, thin=2
+    )
     samples = posterior.sample((1_000,), x=OBSERVED, show_progress_bars=False)
     assert model.encoder.rows == 1
     assert torch.allclose(samples.mean(0), OBSERVED, atol=0.05)
@@ -64,7 +68,12 @@ def test_sbis_mcmc_runs_the_encoder_once(model):
 
 @pytest.mark.parametrize(
     ("sampler", "options"),
-    [("exact", {}), ("rejection", {}), ("importance", {"method": "sir"}), ("mcmc", {"num_chains": 20, "warmup_steps": 20, "thin": 1})],
+    [
+        ("exact", {}),
+        ("rejection", {}),
+        ("importance", {"method": "sir"}),
+        ("mcmc", {"num_chains": 20, "warmup_steps": 20, "thin": 1}),
+    ],
 )
 def test_every_sampler_gives_the_posterior(model, sampler, options):
     torch.manual_seed(0)
@@ -79,15 +88,24 @@ def test_every_sampler_gives_the_posterior(model, sampler, options):
 def test_variational_posteriors_train_on_the_potential(model):
     torch.manual_seed(0)
     posterior = as_posterior(model, sample_with="vi").set_default_x(OBSERVED)
-    posterior.train(max_num_iters=200, check_for_convergence=False, quality_control=False, show_progress_bar=False)
-    assert torch.allclose(posterior.sample((500,), show_progress_bars=False).mean(0), OBSERVED, atol=0.15)
+    posterior.train(
+        max_num_iters=200,
+        check_for_convergence=False,
+        quality_control=False,
+        show_progress_bar=False,
+    )
+    assert torch.allclose(
+        posterior.sample((500,), show_progress_bars=False).mean(0), OBSERVED, atol=0.15
+    )
     assert model.encoder.rows == 1
 
 
 def test_the_density_is_normalised_and_differentiable(model):
     posterior = as_posterior(model).set_default_x(OBSERVED)
     side = (torch.arange(200) + 0.5) / 100 - 1
-    assert posterior.log_prob(torch.cartesian_prod(side, side)).exp().mean().item() * 4 == pytest.approx(1, abs=0.05)
+    assert posterior.log_prob(
+        torch.cartesian_prod(side, side)
+    ).exp().mean().item() * 4 == pytest.approx(1, abs=0.05)
     theta = torch.zeros(3, 2, requires_grad=True)
     posterior.log_prob(theta, track_gradients=True).sum().backward()
     assert torch.allclose(theta.grad, (OBSERVED / SIGMA**2).expand(3, 2), rtol=1e-3)
@@ -132,7 +150,9 @@ def test_sbis_own_diagnostics_pass_the_exact_posterior(model):
     posterior = as_posterior(model)
     ranks, _ = run_sbc(theta, x, posterior, num_posterior_samples=50, show_progress_bar=False)
     assert (ranks.float().mean(0) / 50 - 0.5).abs().max() < 0.12
-    coverage, levels = run_tarp(theta, x, posterior, num_posterior_samples=50, show_progress_bar=False)
+    coverage, levels = run_tarp(
+        theta, x, posterior, num_posterior_samples=50, show_progress_bar=False
+    )
     assert (coverage - levels).abs().max() < 0.25
 
 
@@ -143,8 +163,16 @@ def test_a_script_of_sbi_changes_one_line():
     x = theta + SIGMA * torch.randn(2_000, 2)
     settings = eande.FitSettings(embedding_dimension=16, width=32, blocks=1, seed=0)
     trainer = EE(prior, settings=settings, show_progress_bars=False)  # the line
-    trainer.append_simulations(theta[:1_000], x[:1_000]).append_simulations(theta[1_000:], x[1_000:])
-    model = trainer.train(max_num_epochs=20, training_batch_size=200, learning_rate=2e-3, stop_after_epochs=20, clip_max_norm=5.0)
+    trainer.append_simulations(theta[:1_000], x[:1_000]).append_simulations(
+        theta[1_000:], x[1_000:]
+    )
+    model = trainer.train(
+        max_num_epochs=20,
+        training_batch_size=200,
+        learning_rate=2e-3,
+        stop_after_epochs=20,
+        clip_max_norm=5.0,
+    )
     assert len(model.history) > 0
     posterior = trainer.build_posterior()
     assert isinstance(posterior, ExactPosterior)
@@ -159,9 +187,15 @@ def test_a_script_of_sbi_changes_one_line():
 def test_sbis_early_stopping_is_ours():
     torch.manual_seed(0)
     noise = torch.rand(300, 2)  # says nothing: the first validation is the best
-    trainer = EE(BoxUniform(torch.zeros(2), torch.ones(2)), settings=eande.FitSettings(device="cpu", validate_every=1), show_progress_bars=False)
+    trainer = EE(
+        BoxUniform(torch.zeros(2), torch.ones(2)),
+        settings=eande.FitSettings(device="cpu", validate_every=1),
+        show_progress_bars=False,
+    )
     with pytest.warns(eande.EandeWarning, match="no better than the prior"):
-        model = trainer.append_simulations(torch.rand(300, 2), noise).train(max_num_epochs=200, stop_after_epochs=5)
+        model = trainer.append_simulations(torch.rand(300, 2), noise).train(
+            max_num_epochs=200, stop_after_epochs=5
+        )
     assert len(model.history) < 100
 
 
@@ -172,15 +206,22 @@ def test_wrong_use_of_the_trainer_is_told():
     assert EE(settings=eande.FitSettings(device="cuda")).device == "cuda"
     assert EE(settings=eande.FitSettings(device="cuda"), device="cpu").device == "cpu"
     trainer = EE(BoxUniform(-torch.ones(2), torch.ones(2)))
-    with pytest.raises(eande.InputError, match=r"train: expected simulations, got none; call append_simulations"):
+    with pytest.raises(
+        eande.InputError, match=r"train: expected simulations, got none; call append_simulations"
+    ):
         trainer.train()
-    with pytest.raises(eande.InputError, match=r"build_posterior: expected a trained model, got none"):
+    with pytest.raises(
+        eande.InputError, match=r"build_posterior: expected a trained model, got none"
+    ):
         trainer.build_posterior()
     with pytest.raises(eande.InputError, match=r"sample_with: expected one of .* got 'nuts'"):
         trainer.build_posterior(sample_with="nuts")
     with pytest.raises(eande.InputError, match="proposal: expected None"):
         trainer.append_simulations(torch.zeros(3, 2), torch.zeros(3, 2), proposal=object())
-    with pytest.raises(eande.InputError, match="prior: expected a box or a torch Distribution for sbi's samplers, got a EmpiricalPrior"):
+    with pytest.raises(
+        eande.InputError,
+        match="prior: expected a box or a torch Distribution for sbi's samplers, got a EmpiricalPrior",
+    ):
         as_distribution(eande.EmpiricalPrior(torch.zeros(5, 2)), torch.device("cpu"))
 
 
@@ -189,20 +230,40 @@ def test_what_sbi_scripts_say_is_understood_or_refused_by_name(model):
     theta, x = torch.zeros(20, 2), torch.zeros(20, 2)
     trainer.append_simulations(theta, x, proposal=None, exclude_invalid_x=False)
     for wrong, message in (
-        (lambda: trainer.append_simulations(theta, x[:10]), r"x: expected one row per row of theta, 20, got shape \(10, 2\)"),
-        (lambda: trainer.append_simulations(theta, x, propsal=model.prior), "append_simulations: expected no option 'propsal'"),
+        (
+            lambda: trainer.append_simulations(theta, x[:10]),
+            r"x: expected one row per row of theta, 20, got shape \(10, 2\)",
+        ),
+        (
+            lambda: trainer.append_simulations(theta, x, propsal=model.prior),
+            "append_simulations: expected no option 'propsal'",
+        ),
         (lambda: trainer.append_simulations(theta, x, from_round=1), "there are no rounds"),
         (lambda: trainer.train(num_clases=3), "train: expected no option 'num_clases'"),
         (lambda: trainer.train(resume_training=True), "resume_training: expected False, got True"),
-        (lambda: trainer.build_posterior(model, BoxUniform(-torch.ones(2), torch.ones(2))), "prior: expected None or the prior trained under"),
-        (lambda: trainer.build_posterior(model, mcmc_metod="x"), "sample_with='exact': expected no option 'mcmc_metod'"),
+        (
+            lambda: trainer.build_posterior(model, BoxUniform(-torch.ones(2), torch.ones(2))),
+            "prior: expected None or the prior trained under",
+        ),
+        (
+            lambda: trainer.build_posterior(model, mcmc_metod="x"),
+            "sample_with='exact': expected no option 'mcmc_metod'",
+        ),
     ):
         with pytest.raises(eande.InputError, match=message):
             wrong()
-    exact = trainer.build_posterior(model, model.prior, mcmc_method="slice_np", mcmc_parameters={"num_chains": 3})
+    exact = trainer.build_posterior(
+        model, model.prior, mcmc_method="slice_np", mcmc_parameters={"num_chains": 3}
+    )
     assert exact.sample((5,), x=torch.zeros(2), max_sampling_batch_size=10).shape == (5, 2)
-    assert exact.sample_batched((5,), torch.zeros(3, 2), max_sampling_batch_size=10).shape == (5, 3, 2)
-    chains = trainer.build_posterior(model, sample_with="mcmc", mcmc_method="slice_np", mcmc_parameters={"num_chains": 3})
+    assert exact.sample_batched((5,), torch.zeros(3, 2), max_sampling_batch_size=10).shape == (
+        5,
+        3,
+        2,
+    )
+    chains = trainer.build_posterior(
+        model, sample_with="mcmc", mcmc_method="slice_np", mcmc_parameters={"num_chains": 3}
+    )
     assert chains.method == "slice_np"
     assert chains.num_chains == 3
 
@@ -221,7 +282,11 @@ def test_a_trainer_without_a_prior_samples_but_has_no_density():
 
 
 def test_the_potential_is_minus_infinity_outside_the_support(model):
-    model.prior = eande.core.prior.DistributionPrior(torch.distributions.Independent(torch.distributions.Uniform(-torch.ones(2), torch.ones(2)), 1))
+    model.prior = eande.priors.prior.DistributionPrior(
+        torch.distributions.Independent(
+            torch.distributions.Uniform(-torch.ones(2), torch.ones(2)), 1
+        )
+    )
     values = as_posterior(model).log_prob(torch.tensor([[2.0, 0.0], [0.0, 0.0]]), x=OBSERVED)
     assert values[0] == -math.inf
     assert values[1].isfinite()
@@ -259,7 +324,9 @@ def test_several_posteriors_have_a_dimension_of_their_own(model):
     assert tree["posterior"]["b"].dims == ("chain", "draw", "observation")
     assert np.allclose(tree["posterior"]["a"].mean(("chain", "draw")), [0.3, -0.5], atol=0.06)
     # Not the same candidates for both.
-    assert not np.isin(tree["posterior"]["a"].values[0, :, 0], tree["posterior"]["a"].values[0, :, 1]).any()
+    assert not np.isin(
+        tree["posterior"]["a"].values[0, :, 0], tree["posterior"]["a"].values[0, :, 1]
+    ).any()
     with pytest.raises(eande.InputError, match="posterior: expected at least one, got none"):
         to_arviz([])
 
@@ -273,16 +340,32 @@ def test_a_diagnosis_comes_as_arvizs_container(model):
 
 def named(model, *names):
     prior = eande.BoxPrior([-1, -1], [1, 1], names=names)
-    return eande.EmbedAndEmulate(model.encoder, model.emulator, model.similarity, prior, y_shape=(2,), embedding_dimension=3)
+    return eande.EmbedAndEmulate(
+        model.encoder, model.emulator, model.similarity, prior, y_shape=(2,), embedding_dimension=3
+    )
 
 
 def test_nothing_vanishes_on_the_way_to_arviz(model):
     y = torch.zeros(2, 2)
     for wrong, message in (
-        (lambda: to_arviz(model), r"posterior: expected a Posterior \(from a model: model.posterior\(y\)\) or several, got EmbedAndEmulate"),
-        (lambda: to_arviz(named(model, "chain", "b").posterior(y[0])), "names: expected parameters with names of their own, got 'chain'"),
-        (lambda: to_arviz(named(model, "a", "observation").posteriors(y)), "got 'observation', which ArviZ's container uses"),
-        (lambda: to_arviz([model.posterior(y[0]), model.posterior(y[0], prior=eande.BoxPrior([0, 0], [1, 1]))]), "got different priors"),
+        (
+            lambda: to_arviz(model),
+            r"posterior: expected a Posterior \(from a model: model.posterior\(y\)\) or several, got EmbedAndEmulate",
+        ),
+        (
+            lambda: to_arviz(named(model, "chain", "b").posterior(y[0])),
+            "names: expected parameters with names of their own, got 'chain'",
+        ),
+        (
+            lambda: to_arviz(named(model, "a", "observation").posteriors(y)),
+            "got 'observation', which ArviZ's container uses",
+        ),
+        (
+            lambda: to_arviz(
+                [model.posterior(y[0]), model.posterior(y[0], prior=eande.BoxPrior([0, 0], [1, 1]))]
+            ),
+            "got different priors",
+        ),
     ):
         with pytest.raises(eande.InputError, match=message):
             wrong()

@@ -11,19 +11,29 @@ from scipy import stats
 from torch import nn
 from torch.distributions import Independent, LogNormal, MultivariateNormal, Normal, Uniform
 
-from eande.core.checks import InputError
-from eande.core.losses import inter_domain_info_nce
-from eande.core.networks import ResidualMLP, ResNet, Standardizer, default_encoder, describe_network, make_network
-from eande.core.prior import BoxPrior, DistributionPrior, EmpiricalPrior, SamplerPrior, as_prior
-from eande.core.scores import PriorBank, coefficient_of_variation, estimate_normalizer
-from eande.core.search import climb
-from eande.core.seeds import derive_seed, generator, global_seed
-from eande.core.similarities import Cosine, Dot
 from eande.diagnostics.distances import best_rotation, l1_distance, linear_r2
-from eande.simulation.blocks import each
-from eande.simulation.simulate import simulate
-from eande.simulation.simulations import Simulations
-from eande.simulators.von_mises_fisher import VonMisesFisher, log_mean_exp_on_sphere, sample_von_mises_fisher
+from eande.foundations.checks import InputError
+from eande.foundations.seeds import derive_seed, generator, global_seed
+from eande.inference.normalizer import PriorBank, coefficient_of_variation, estimate_normalizer
+from eande.inference.search import climb
+from eande.networks.choose import default_encoder, describe_network, make_network
+from eande.networks.mlp import ResidualMLP
+from eande.networks.resnet import ResNet
+from eande.networks.standardizer import Standardizer
+from eande.priors.box import BoxPrior
+from eande.priors.convert import as_prior
+from eande.priors.distribution import DistributionPrior
+from eande.priors.draws import EmpiricalPrior, SamplerPrior
+from eande.similarities.similarities import Cosine, Dot
+from eande.simulation.read.simulations import Simulations
+from eande.simulation.run.blocks import each
+from eande.simulation.run.simulate import simulate
+from eande.simulators.von_mises_fisher import (
+    VonMisesFisher,
+    log_mean_exp_on_sphere,
+    sample_von_mises_fisher,
+)
+from eande.training.losses import inter_domain_info_nce
 
 PRIORS = [
     BoxPrior([-1, 0], [1, 5]),
@@ -55,7 +65,9 @@ def test_every_prior_keeps_the_contract(prior):
     assert as_prior(prior) is prior
 
 
-@pytest.mark.parametrize("prior", [p for p in PRIORS if p.has_density], ids=lambda p: type(p).__name__)
+@pytest.mark.parametrize(
+    "prior", [p for p in PRIORS if p.has_density], ids=lambda p: type(p).__name__
+)
 def test_densities_integrate_to_one(prior):
     """By importance sampling from a wide proposal: 400,000 draws, tolerance five standard errors."""
     proposal = Independent(Normal(torch.ones(2), torch.full((2,), 4.0)), 1)
@@ -72,7 +84,11 @@ def test_an_empirical_prior_uses_every_draw_equally():
     assert set(counts.tolist()) == {3, 4}
 
 
-@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=4), st.floats(1e-3, 1e6), st.integers(0, 2**31))
+@given(
+    st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=4),
+    st.floats(1e-3, 1e6),
+    st.integers(0, 2**31),
+)
 def test_a_box_contains_its_draws(low, width, seed):
     low = torch.tensor(low)
     high = low + width
@@ -91,7 +107,11 @@ NETWORKS = [
 ]
 
 
-@pytest.mark.parametrize(("network", "shape"), NETWORKS, ids=lambda x: type(x).__name__ if isinstance(x, nn.Module) else "x".join(map(str, x)))
+@pytest.mark.parametrize(
+    ("network", "shape"),
+    NETWORKS,
+    ids=lambda x: type(x).__name__ if isinstance(x, nn.Module) else "x".join(map(str, x)),
+)
 def test_every_network_keeps_the_contract(network, shape):
     x = torch.randn(5, *shape)
     network.eval()
@@ -122,18 +142,29 @@ def test_the_default_encoder_follows_the_shape():
     assert default_encoder((2, 100), 4).settings["dimensions"] == 1
     assert default_encoder((2, 100), 4, width=128).settings["width"] == 16, "128 in the last stage"
     two = default_encoder((2, 30, 30), 4)
-    assert (two.settings["dimensions"], two.settings["depth"], two.settings["stem"]) == (2, 18, "narrow")
+    assert (two.settings["dimensions"], two.settings["depth"], two.settings["stem"]) == (
+        2,
+        18,
+        "narrow",
+    )
     assert describe_network(nn.Linear(1, 1)) is None
 
 
 def test_a_constant_feature_is_left_alone():
-    out = Standardizer(torch.tensor([1.0, 2.0]), torch.tensor([0.0, 2.0]))(torch.tensor([[1.0, 4.0]]))
+    out = Standardizer(torch.tensor([1.0, 2.0]), torch.tensor([0.0, 2.0]))(
+        torch.tensor([[1.0, 4.0]])
+    )
     assert out.tolist() == [[0.0, 1.0]]
 
 
-@pytest.mark.parametrize("similarity", [Cosine(0.3), Cosine(0.3, learn=True), Dot(5)], ids=["cosine", "learned", "dot"])
+@pytest.mark.parametrize(
+    "similarity", [Cosine(0.3), Cosine(0.3, learn=True), Dot(5)], ids=["cosine", "learned", "dot"]
+)
 def test_every_similarity_keeps_the_contract(similarity):
-    f, g = (similarity.place(torch.randn(6, 5, generator=torch.Generator().manual_seed(s))) for s in (0, 1))
+    f, g = (
+        similarity.place(torch.randn(6, 5, generator=torch.Generator().manual_seed(s)))
+        for s in (0, 1)
+    )
     scores = similarity.score(f, g)
     assert torch.allclose(scores.diagonal(), similarity.paired_score(f, g), atol=1e-5)
     pooled = similarity.score(similarity.pool(f).unsqueeze(0), g)[0]
@@ -151,16 +182,24 @@ def test_every_similarity_keeps_the_contract(similarity):
 def test_normalisers_survive_tiny_temperatures():
     """e^{1/τ} overflows float32 and float64 at τ = 1e-4; the log-mean-exp must not."""
     similarity = Cosine(1e-4)
-    emulated = nn.functional.normalize(torch.randn(1_000, 3, generator=torch.Generator().manual_seed(0)), dim=1)
+    emulated = nn.functional.normalize(
+        torch.randn(1_000, 3, generator=torch.Generator().manual_seed(0)), dim=1
+    )
     bank = PriorBank(torch.zeros(1_000, 1), emulated, torch.ones(1_000, dtype=torch.bool))
     estimate = estimate_normalizer(similarity, emulated[:7], bank)
-    assert torch.allclose(estimate.log_value, torch.full((7,), 1e4 - math.log(1_000), dtype=torch.float64), atol=1.0)
+    assert torch.allclose(
+        estimate.log_value, torch.full((7,), 1e4 - math.log(1_000), dtype=torch.float64), atol=1.0
+    )
     assert (estimate.effective_draws < 10).all()
     assert math.isfinite(coefficient_of_variation(estimate.log_value))
 
 
 def test_climbing_respects_the_edge():
-    ends = climb(lambda x: torch.where((x <= 1).all(1), x.sum(1), -torch.inf), torch.zeros(3, 2), torch.ones(2))
+    ends = climb(
+        lambda x: torch.where((x <= 1).all(1), x.sum(1), -torch.inf),
+        torch.zeros(3, 2),
+        torch.ones(2),
+    )
     assert (ends > 0.95).all()
     assert (ends <= 1).all()
 
@@ -191,8 +230,12 @@ def test_von_mises_fisher_draws_match_scipy(kappa, dimension):
 @pytest.mark.parametrize("redundant", [False, True])
 def test_the_task_is_invertible_and_its_ratio_is_normalised(dimension, redundant):
     task = VonMisesFisher(4, dimension=dimension, redundant=redundant, seed=2)
-    z = sample_von_mises_fisher(np.eye(dimension)[np.zeros(200, dtype=int)], 0.1, np.random.default_rng(0))
-    assert torch.allclose(task.true_encoder(torch.as_tensor(task.decode(z))), torch.as_tensor(z), atol=1e-9)
+    z = sample_von_mises_fisher(
+        np.eye(dimension)[np.zeros(200, dtype=int)], 0.1, np.random.default_rng(0)
+    )
+    assert torch.allclose(
+        task.true_encoder(torch.as_tensor(task.decode(z))), torch.as_tensor(z), atol=1e-9
+    )
     phi = task.prior.sample(200_000, seed=0)
     y = simulate(task, task.prior, 5, seed=1).y
     assert task.log_ratio(phi, y).exp().mean(1).numpy() == pytest.approx(np.ones(5), abs=0.05)
@@ -205,7 +248,9 @@ def test_the_task_is_invertible_and_its_ratio_is_normalised(dimension, redundant
 def test_information_agrees_with_a_monte_carlo_estimate():
     task = VonMisesFisher(3, dimension=4)
     data = simulate(task, task.prior, 20_000, seed=0, block_size=20_000)
-    ratio = task.kappa * (task.true_encoder(data.y) * task.true_emulator(data.phi)).sum(1) - log_mean_exp_on_sphere(3, 4)
+    ratio = task.kappa * (task.true_encoder(data.y) * task.true_emulator(data.phi)).sum(
+        1
+    ) - log_mean_exp_on_sphere(3, 4)
     assert abs(ratio.mean() - task.information()) < 4 * ratio.std() / 20_000**0.5
 
 
@@ -213,7 +258,9 @@ def test_information_agrees_with_a_monte_carlo_estimate():
 
 
 def test_a_limit_brings_in_what_is_far():
-    standardizer = Standardizer(torch.tensor([1.0, 0.0]), torch.tensor([2.0, 1.0]), torch.tensor([3.0, math.inf]))
+    standardizer = Standardizer(
+        torch.tensor([1.0, 0.0]), torch.tensor([2.0, 1.0]), torch.tensor([3.0, math.inf])
+    )
     z = standardizer(torch.tensor([[5.0, 1e6], [-7e6, -2.0], [7.0, 0.0]]))
     assert z[:, 1].tolist() == [1e6, -2.0, 0.0]
     assert z[0, 0] == 2
@@ -235,10 +282,16 @@ def test_draws_of_a_precise_distribution_stay_inside_when_rounded():
 def test_samplers_get_seeds_that_scipy_takes():
     prior = SamplerPrior(lambda n, seed: stats.norm.rvs(size=(n, 2), random_state=seed))
     assert prior.sample(3, seed=2**62 + 5).shape == (3, 2)
-    with pytest.raises(InputError, match="prior sampler: expected finite float32 numbers, got 2 NaN"):
-        SamplerPrior(lambda n, seed: torch.full((n, 1), float("nan")) if n > 2 or seed else torch.zeros(n, 1)).sample(2, seed=1)
+    with pytest.raises(
+        InputError, match="prior sampler: expected finite float32 numbers, got 2 NaN"
+    ):
+        SamplerPrior(
+            lambda n, seed: torch.full((n, 1), float("nan")) if n > 2 or seed else torch.zeros(n, 1)
+        ).sample(2, seed=1)
     with pytest.raises(InputError, match=r"contains: expected shape \(4,\), got \(4, 1\)"):
-        SamplerPrior(lambda n, seed: torch.rand(n, 1), contains=lambda phi: phi > 0).contains(torch.zeros(4, 1))
+        SamplerPrior(lambda n, seed: torch.rand(n, 1), contains=lambda phi: phi > 0).contains(
+            torch.zeros(4, 1)
+        )
 
 
 def test_a_distribution_that_declares_no_support_is_judged_by_its_density():
@@ -268,16 +321,27 @@ def test_arrays_of_any_make_are_taken():
         taken = Simulations.from_arrays(array, array)
         assert torch.equal(taken.phi, torch.tensor(phi).float())
         assert not taken.y.requires_grad
-    assert torch.equal(Simulations.from_arrays(phi[::-1], phi[::-1]).phi, torch.tensor(phi).float().flip(0))
+    assert torch.equal(
+        Simulations.from_arrays(phi[::-1], phi[::-1]).phi, torch.tensor(phi).float().flip(0)
+    )
 
 
 def test_without_its_push_the_emulator_is_only_drawn_to_the_data():
     """Same value of L_ΦY, same gradient for the encoder; the emulator's is that of minus the matching scores."""
     gradients = {}
     for push in (True, False):
-        f, g, failed = (torch.randn(m, 3, dtype=torch.float64, generator=generator(i)).requires_grad_() for i, m in enumerate((5, 5, 2)))
-        phi_y, y_phi = inter_domain_info_nce(f, g, lambda a, b: a @ b.T, failed=failed, push_emulator=push)
-        gradients[push] = (phi_y.detach(), y_phi.detach(), *torch.autograd.grad(phi_y, [f, g, failed], allow_unused=True))
+        f, g, failed = (
+            torch.randn(m, 3, dtype=torch.float64, generator=generator(i)).requires_grad_()
+            for i, m in enumerate((5, 5, 2))
+        )
+        phi_y, y_phi = inter_domain_info_nce(
+            f, g, lambda a, b: a @ b.T, failed=failed, push_emulator=push
+        )
+        gradients[push] = (
+            phi_y.detach(),
+            y_phi.detach(),
+            *torch.autograd.grad(phi_y, [f, g, failed], allow_unused=True),
+        )
     value, other, to_f, to_g, to_failed = gradients[False]
     torch.testing.assert_close((value, other, to_f), gradients[True][:3])
     torch.testing.assert_close(to_g, -f.detach() / 5)
@@ -288,11 +352,15 @@ def test_without_its_push_the_emulator_is_only_drawn_to_the_data():
 def test_simulate_depends_on_seed_and_block_size_alone():
     prior = BoxPrior([0], [1])
     noisy = each(lambda phi, rng: phi + rng.normal(size=3))
-    first, again, other = (simulate(noisy, prior, 25, seed=seed, block_size=10) for seed in (0, 0, 1))
+    first, again, other = (
+        simulate(noisy, prior, 25, seed=seed, block_size=10) for seed in (0, 0, 1)
+    )
     assert torch.equal(first.y, again.y)
     assert not torch.equal(first.y, other.y)
     longer = simulate(noisy, prior, 40, seed=0, block_size=10)
-    assert torch.equal(longer.y[:20], first.y[:20]), "whole blocks stay as they are when there are more"
+    assert torch.equal(longer.y[:20], first.y[:20]), (
+        "whole blocks stay as they are when there are more"
+    )
 
 
 def test_a_split_is_a_partition():

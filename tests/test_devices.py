@@ -11,9 +11,9 @@ import torch
 
 import eande
 from conftest import quick_fit
-from eande.core.networks import ResidualMLP
-from eande.core.recording import Recorder, SplitLinear, for_tensor_cores
-from eande.core.similarities import Cosine
+from eande.inference.acceleration import Recorder, SplitLinear, for_tensor_cores
+from eande.networks.mlp import ResidualMLP
+from eande.similarities.similarities import Cosine
 
 DEVICES = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
 PRIOR = eande.BoxPrior([-1, -1], [1, 1])
@@ -47,7 +47,10 @@ def test_results_live_where_the_model_lives(model):
 def test_arrays_lists_and_tensors_give_the_same(model):
     phi = PRIOR.sample(20, seed=0)
     y = [0.2, -0.4]
-    values = [model.posterior(form).log_prob(phi.numpy()) for form in (y, np.array(y), torch.tensor(y), torch.tensor(y, dtype=torch.float64))]
+    values = [
+        model.posterior(form).log_prob(phi.numpy())
+        for form in (y, np.array(y), torch.tensor(y), torch.tensor(y, dtype=torch.float64))
+    ]
     for value in values[1:]:
         assert torch.allclose(value, values[0], atol=1e-6)
 
@@ -66,7 +69,9 @@ def test_a_model_moves_between_devices(model, tmp_path):
 @pytest.mark.parametrize("device", DEVICES)
 def test_pooled_and_changed_priors_on_every_device(model, device):
     here = copy.deepcopy(model).to(device)
-    normal = torch.distributions.Independent(torch.distributions.Normal(torch.zeros(2), torch.full((2,), 0.2)), 1)
+    normal = torch.distributions.Independent(
+        torch.distributions.Normal(torch.zeros(2), torch.full((2,), 0.2)), 1
+    )
     with pytest.warns(eande.EandeWarning, match="observations"):
         pooled = here.posterior([[0.2, -0.4]] * 3, pooled=True, prior=normal)
     samples, _ = pooled.sample(500)
@@ -89,7 +94,16 @@ def test_recorded_steps_train_as_launched_ones_do(settings):
     histories = []
     for recorded in (True, False):
         model = quick_fit(
-            simulations, PRIOR, views=jitter, epochs=6, embedding_dimension=8, width=32, batch_size=300, device="cuda", compile=recorded, **settings
+            simulations,
+            PRIOR,
+            views=jitter,
+            epochs=6,
+            embedding_dimension=8,
+            width=32,
+            batch_size=300,
+            device="cuda",
+            compile=recorded,
+            **settings,
         )
         histories.append([record["loss"] for record in model.history])
     assert histories[0] == pytest.approx(histories[1], rel=1e-3)
@@ -131,17 +145,27 @@ def test_a_recorder_that_is_off_just_calls():
 def test_a_recorded_model_gives_the_same_posteriors():
     simulations = eande.simulate(simulator, PRIOR, 2_000, seed=0)
     model = quick_fit(simulations, PRIOR, epochs=10, embedding_dimension=8, width=32, device="cuda")
-    phi, y = PRIOR.sample(5_000, seed=1).cuda(), torch.randn(12, 2, generator=torch.Generator().manual_seed(0)).cuda()
+    phi, y = (
+        PRIOR.sample(5_000, seed=1).cuda(),
+        torch.randn(12, 2, generator=torch.Generator().manual_seed(0)).cuda(),
+    )
     expected = [model.posterior(one).log_ratio(phi) for one in y]
     model.record()
     for one, value in zip(y, expected, strict=True):
         torch.testing.assert_close(model.posterior(one).log_ratio(phi), value, atol=1e-4, rtol=1e-4)
     # Other numbers of parameters, gradients and another device go their usual way.
-    torch.testing.assert_close(model.posterior(y[0]).log_ratio(phi[:7]), expected[0][:7], atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(
+        model.posterior(y[0]).log_ratio(phi[:7]), expected[0][:7], atol=1e-4, rtol=1e-4
+    )
     moving = phi[:3].clone().requires_grad_(True)
     model.posterior(y[0]).log_prob(moving).sum().backward()
     assert moving.grad.abs().sum() > 0
-    torch.testing.assert_close(copy.deepcopy(model).cpu().posterior(y[0].cpu()).log_ratio(phi[:7].cpu()), expected[0][:7].cpu(), atol=1e-3, rtol=1e-3)
+    torch.testing.assert_close(
+        copy.deepcopy(model).cpu().posterior(y[0].cpu()).log_ratio(phi[:7].cpu()),
+        expected[0][:7].cpu(),
+        atol=1e-3,
+        rtol=1e-3,
+    )
 
 
 def test_recording_on_a_processor_changes_nothing(model):
@@ -149,7 +173,9 @@ def test_recording_on_a_processor_changes_nothing(model):
     before = model.posterior([0.2, -0.4]).log_prob(phi)
     assert model.record() is model
     for _ in range(5):
-        torch.testing.assert_close(model.posterior([0.2, -0.4]).log_prob(phi), before, atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(
+            model.posterior([0.2, -0.4]).log_prob(phi), before, atol=1e-4, rtol=1e-4
+        )
     model.record(enabled=False)
 
 
@@ -188,7 +214,9 @@ def test_what_tensor_cores_would_change_stays_as_it_is(emulator):
     other, x = torch.nn.Linear(2, 3), torch.randn(1_000, 3)
     assert for_tensor_cores(other, Cosine(0.1), torch.zeros(1, 2)) is other
     with torch.no_grad(), patch("torch.mm", half_product):
-        assert for_tensor_cores(emulator, Cosine(1e-6), x) is emulator  # a millionth of the radius is a nat
+        assert (
+            for_tensor_cores(emulator, Cosine(1e-6), x) is emulator
+        )  # a millionth of the radius is a nat
         emulator.first.weight.mul_(1e6)  # overflows half precision
         assert for_tensor_cores(emulator, Cosine(0.1), x) is emulator
 
@@ -199,7 +227,9 @@ def test_recorded_emulation_is_as_exact_as_float32():
     emulator = ResidualMLP(2, 16, width=512, blocks=5)
     for parameter in emulator.parameters():
         torch.nn.init.normal_(parameter, std=0.05)
-    model = eande.EmbedAndEmulate(torch.nn.Linear(2, 16), emulator, Cosine(0.001), PRIOR, y_shape=(2,), embedding_dimension=16).to("cuda")
+    model = eande.EmbedAndEmulate(
+        torch.nn.Linear(2, 16), emulator, Cosine(0.001), PRIOR, y_shape=(2,), embedding_dimension=16
+    ).to("cuda")
     phi = PRIOR.sample(10_000, seed=0).to("cuda")
     with torch.no_grad():
         exact = copy.deepcopy(model).double()
@@ -219,7 +249,9 @@ def test_recorded_emulation_is_as_exact_as_float32():
     half = copy.deepcopy(model).half()
     with torch.no_grad():
         rough = half.similarity.place(half.emulator(half.phi_standardizer(phi.half())).float())
-    assert ((posterior.embedded @ rough.T / 0.001).double() - exact).abs().max().item() > 200 * plain
+    assert (
+        (posterior.embedded @ rough.T / 0.001).double() - exact
+    ).abs().max().item() > 200 * plain
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -227,7 +259,9 @@ def test_a_posterior_made_before_calibration_stays_what_it_was(model, device):
     here, phi = copy.deepcopy(model).to(device), PRIOR.sample(3_000, seed=0)
     before = here.posterior([0.2, -0.4])
     values = before.log_prob(phi)
-    held_out = eande.simulate(lambda phi, rng: phi + 0.6 * rng.standard_normal(phi.shape), PRIOR, 200, seed=1)
+    held_out = eande.simulate(
+        lambda phi, rng: phi + 0.6 * rng.standard_normal(phi.shape), PRIOR, 200, seed=1
+    )
     assert here.calibrate(held_out, kind="constant").exponent < 0.8
     here.record()
     for _ in range(5):
@@ -243,8 +277,16 @@ def test_recorded_posteriors_belong_to_their_priors_and_data(model, device):
     here.encoder_rows = 2  # two passes for the three
 
     def values():
-        single = [here.posterior(y, prior=prior, draws=2_000) for prior in (None, narrow) for y in observed]
-        several = [posterior for prior in (None, narrow) for posterior in here.posteriors(observed, prior=prior, draws=2_000)]
+        single = [
+            here.posterior(y, prior=prior, draws=2_000)
+            for prior in (None, narrow)
+            for y in observed
+        ]
+        several = [
+            posterior
+            for prior in (None, narrow)
+            for posterior in here.posteriors(observed, prior=prior, draws=2_000)
+        ]
         return torch.stack([posterior.log_prob(phi) for posterior in (*single, *several)])
 
     expected = values()
@@ -252,12 +294,24 @@ def test_recorded_posteriors_belong_to_their_priors_and_data(model, device):
     here.record()
     for _ in range(6):
         torch.testing.assert_close(values(), expected, atol=1e-3, rtol=1e-4)
-    with pytest.raises(eande.InputError, match=r"y: expected finite float32 numbers, got 1 NaN or inf, the first at index \(2, 1\)"):
-        here.posteriors([[0.2, -0.4], [-0.1, 0.3], [0.0, torch.nan]], draws=2_000)  # a replay, like the last ones
+    with pytest.raises(
+        eande.InputError,
+        match=r"y: expected finite float32 numbers, got 1 NaN or inf, the first at index \(2, 1\)",
+    ):
+        here.posteriors(
+            [[0.2, -0.4], [-0.1, 0.3], [0.0, torch.nan]], draws=2_000
+        )  # a replay, like the last ones
 
 
 def test_a_model_is_gone_when_nobody_holds_it():
-    model = eande.EmbedAndEmulate(torch.nn.Linear(2, 4), torch.nn.Linear(2, 4), Cosine(1.0), PRIOR, y_shape=(2,), embedding_dimension=4)
+    model = eande.EmbedAndEmulate(
+        torch.nn.Linear(2, 4),
+        torch.nn.Linear(2, 4),
+        Cosine(1.0),
+        PRIOR,
+        y_shape=(2,),
+        embedding_dimension=4,
+    )
     model.posterior([0.2, -0.4])
     held = weakref.ref(model)
     gc.disable()

@@ -7,22 +7,33 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
-from torch.distributions import Categorical, Independent, MixtureSameFamily, MultivariateNormal, Normal, Uniform
+from torch.distributions import (
+    Categorical,
+    Independent,
+    MixtureSameFamily,
+    MultivariateNormal,
+    Normal,
+    Uniform,
+)
 
 import eande
 from conftest import Function, quick_fit
-from eande.core.checks import InputError
-from eande.core.files import read_tensors, write_tensors
-from eande.core.loading import prior_from_description
-from eande.core.model import EmbedAndEmulate
-from eande.core.prior import BoxPrior, DistributionPrior, EmpiricalPrior, SamplerPrior
-from eande.core.similarities import Cosine
+from eande.foundations.checks import InputError
+from eande.foundations.files import read_tensors, write_tensors
+from eande.inference.loading import prior_from_description
+from eande.inference.model import EmbedAndEmulate
+from eande.priors.box import BoxPrior
+from eande.priors.distribution import DistributionPrior
+from eande.priors.draws import EmpiricalPrior, SamplerPrior
+from eande.similarities.similarities import Cosine
 
 BOX = BoxPrior([-1, -1], [1, 1], names=["a", "b"])
 
 
 def simulations(prior=BOX):
-    return eande.simulate(lambda phi, rng: phi + 0.2 * rng.standard_normal(phi.shape), prior, 300, seed=0)
+    return eande.simulate(
+        lambda phi, rng: phi + 0.2 * rng.standard_normal(phi.shape), prior, 300, seed=0
+    )
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +61,9 @@ def test_a_saved_model_comes_back(model, saved):
     assert not any(parameter.requires_grad for parameter in loaded.parameters())
 
 
-@pytest.mark.parametrize("options", [{"similarity": "dot"}, {"temperature": "learn"}, {"normalization": "batch"}])
+@pytest.mark.parametrize(
+    "options", [{"similarity": "dot"}, {"temperature": "learn"}, {"normalization": "batch"}]
+)
 def test_other_models_come_back(options, tmp_path):
     model = quick_fit(simulations(), BOX, epochs=15, **options)
     model.save(tmp_path / "m.eande")
@@ -69,7 +82,10 @@ def test_a_truncated_file_is_refused_at_every_length(saved):
     raw = saved.read_bytes()
     for length in (0, 4, 8, 100, len(raw) // 2, len(raw) - 1):
         saved.write_bytes(raw[:length])
-        with pytest.raises(InputError, match="expected an eande model, got a file that is damaged or of another format"):
+        with pytest.raises(
+            InputError,
+            match="expected an eande model, got a file that is damaged or of another format",
+        ):
             eande.load(saved)
 
 
@@ -80,7 +96,10 @@ def test_an_edited_file_is_refused(saved):
         edited = bytearray(raw)
         edited[position] ^= 1
         saved.write_bytes(bytes(edited))
-        with pytest.raises(InputError, match=r"the file was changed after it was written|damaged or of another format"):
+        with pytest.raises(
+            InputError,
+            match=r"the file was changed after it was written|damaged or of another format",
+        ):
             eande.load(saved)
 
 
@@ -90,7 +109,9 @@ def test_foreign_files_are_refused(tmp_path, saved):
     with pytest.raises(InputError, match="damaged or of another format"):
         eande.load(path)
     save_file({"weight": torch.zeros(3)}, path)
-    with pytest.raises(InputError, match="expected an eande model, got a safetensors file of other origin"):
+    with pytest.raises(
+        InputError, match="expected an eande model, got a safetensors file of other origin"
+    ):
         eande.load(path)
     torch.save({"a": 1}, path)
     with pytest.raises(InputError, match="damaged or of another format"):
@@ -112,24 +133,39 @@ def rewritten(path, change):
 
 def test_a_file_that_does_not_fit_names_the_leaf(saved):
     rewritten(saved, lambda _, tensors: tensors.pop("model.emulator.first.bias"))
-    with pytest.raises(InputError, match=r"emulator\.first\.bias: expected \(32,\), got nothing of that name in the file"):
+    with pytest.raises(
+        InputError,
+        match=r"emulator\.first\.bias: expected \(32,\), got nothing of that name in the file",
+    ):
         eande.load(saved)
 
 
 def test_a_newer_format_is_refused(saved):
     rewritten(saved, lambda document, _: document.update(format=99))
-    with pytest.raises(InputError, match="expected file format 4 or older, got 99: written by a newer eande"):
+    with pytest.raises(
+        InputError, match="expected file format 4 or older, got 99: written by a newer eande"
+    ):
         eande.load(saved)
 
 
 def test_a_file_cannot_name_other_classes(saved):
     rewritten(saved, lambda document, _: document["encoder"].update(name="system"))
-    with pytest.raises(InputError, match="network in the file: expected one of 'ResidualMLP', 'ResNet', got 'system'"):
+    with pytest.raises(
+        InputError,
+        match="network in the file: expected one of 'ResidualMLP', 'ResNet', got 'system'",
+    ):
         eande.load(saved)
     rewritten(saved, lambda document, _: document["encoder"].update(name="ResidualMLP"))
-    wicked = {"kind": "distribution", "names": ["a"], "distribution": {"name": "__builtins__", "arguments": {}}}
+    wicked = {
+        "kind": "distribution",
+        "names": ["a"],
+        "distribution": {"name": "__builtins__", "arguments": {}},
+    }
     rewritten(saved, lambda document, _: document.update(prior=wicked))
-    with pytest.raises(InputError, match="expected one of torch's own distributions in the file, got '__builtins__'"):
+    with pytest.raises(
+        InputError,
+        match="expected one of torch's own distributions in the file, got '__builtins__'",
+    ):
         eande.load(saved)
 
 
@@ -141,9 +177,14 @@ def test_a_network_of_ones_own_is_asked_for_again(tmp_path):
     model = quick_fit(simulations(), BOX, encoder=encoder(), epochs=15)
     path = tmp_path / "m.eande"
     model.save(path)
-    with pytest.raises(InputError, match="expected encoder=, the module it was trained with, got None"):
+    with pytest.raises(
+        InputError, match="expected encoder=, the module it was trained with, got None"
+    ):
         eande.load(path)
-    with pytest.raises(InputError, match=r"encoder\.0\.bias: expected \(17,\), got \(16,\) in the file; is it the same network"):
+    with pytest.raises(
+        InputError,
+        match=r"encoder\.0\.bias: expected \(17,\), got \(16,\) in the file; is it the same network",
+    ):
         eande.load(path, encoder=nn.Sequential(nn.Linear(2, 17), nn.ReLU(), nn.Linear(17, 4)))
     assert same(model, eande.load(path, encoder=encoder()))
 
@@ -166,7 +207,9 @@ def test_priors_come_back(distribution):
 
 
 def test_double_priors_come_back_as_double():
-    prior = DistributionPrior(Independent(Normal(torch.zeros(2).double(), torch.ones(2).double()), 1))
+    prior = DistributionPrior(
+        Independent(Normal(torch.zeros(2).double(), torch.ones(2).double()), 1)
+    )
     again = prior_from_description(json.loads(json.dumps(prior.describe())), None)
     assert torch.equal(again.sample(20, seed=0), prior.sample(20, seed=0))
 
@@ -175,22 +218,38 @@ def test_another_prior_than_the_stored_one_is_refused(tmp_path):
     model = trivial_model(BoxPrior([-1, -1], [1, 1]))
     model.save(tmp_path / "m.eande")
     given = {"encoder": Function(lambda y: y), "emulator": model.emulator}
-    with pytest.raises(InputError, match="expected the prior it was trained under, or none, got another"):
+    with pytest.raises(
+        InputError, match="expected the prior it was trained under, or none, got another"
+    ):
         eande.load(tmp_path / "m.eande", prior=BoxPrior([-9, -9], [9, 9]), **given)
-    assert eande.load(tmp_path / "m.eande", prior=BoxPrior([-1, -1], [1, 1]), **given).prior.dimension == 2
+    assert (
+        eande.load(tmp_path / "m.eande", prior=BoxPrior([-1, -1], [1, 1]), **given).prior.dimension
+        == 2
+    )
 
 
 def trivial_model(prior):
-    return EmbedAndEmulate(Function(lambda y: y), nn.Linear(prior.dimension, 2), Cosine(0.5), prior, y_shape=(2,), embedding_dimension=2)
+    return EmbedAndEmulate(
+        Function(lambda y: y),
+        nn.Linear(prior.dimension, 2),
+        Cosine(0.5),
+        prior,
+        y_shape=(2,),
+        embedding_dimension=2,
+    )
 
 
 def test_priors_that_cannot_be_stored_are_asked_for_again(tmp_path):
-    mixture = MixtureSameFamily(Categorical(torch.ones(2)), MultivariateNormal(torch.randn(2, 2), torch.eye(2)))
+    mixture = MixtureSameFamily(
+        Categorical(torch.ones(2)), MultivariateNormal(torch.randn(2, 2), torch.eye(2))
+    )
     path = tmp_path / "m.eande"
     for prior in (DistributionPrior(mixture), SamplerPrior(lambda n, seed: torch.zeros(n, 2))):
         trivial_model(prior).save(path)
         given = {"encoder": Function(lambda y: y), "emulator": nn.Linear(2, 2)}
-        with pytest.raises(InputError, match="expected prior=, the prior it was trained under, got None"):
+        with pytest.raises(
+            InputError, match="expected prior=, the prior it was trained under, got None"
+        ):
             eande.load(path, **given)
         assert eande.load(path, prior=prior, **given).prior is prior
 
@@ -198,7 +257,9 @@ def test_priors_that_cannot_be_stored_are_asked_for_again(tmp_path):
 def test_an_empirical_prior_is_stored_with_its_draws(tmp_path):
     prior = EmpiricalPrior(torch.randn(30, 2))
     trivial_model(prior).save(tmp_path / "m.eande")
-    loaded = eande.load(tmp_path / "m.eande", encoder=Function(lambda y: y), emulator=nn.Linear(2, 2))
+    loaded = eande.load(
+        tmp_path / "m.eande", encoder=Function(lambda y: y), emulator=nn.Linear(2, 2)
+    )
     assert torch.equal(loaded.prior.draws, prior.draws)
 
 
@@ -210,7 +271,7 @@ def test_saving_replaces_in_one_step_and_leaves_no_debris(model, tmp_path, monke
     def full(*_args, **_kwargs):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("eande.core.files.os.fsync", full)
+    monkeypatch.setattr("eande.foundations.files.os.fsync", full)
     with pytest.raises(OSError, match="No space left"):
         model.save(path)
     assert path.read_bytes() == before

@@ -15,19 +15,19 @@ from lightning.fabric import Fabric
 from torch import nn
 
 from conftest import exact_model, quick_fit
-from eande.core.checks import EandeWarning, InputError
-from eande.core.loading import load
-from eande.core.losses import inter_domain_info_nce, symmetric_info_nce, view_info_nce
-from eande.core.networks import ResidualMLP
-from eande.core.prior import BoxPrior
-from eande.core.scores import estimate_normalizer, held_out_score
-from eande.core.similarities import Cosine
-from eande.simulation.simulate import simulate
-from eande.simulation.simulations import Simulations
+from eande.foundations.checks import EandeWarning, InputError
+from eande.inference.loading import load
+from eande.inference.normalizer import estimate_normalizer, held_out_score
+from eande.networks.mlp import ResidualMLP
+from eande.priors.box import BoxPrior
+from eande.similarities.similarities import Cosine
+from eande.simulation.read.simulations import Simulations
+from eande.simulation.run.simulate import simulate
 from eande.simulators.von_mises_fisher import VonMisesFisher
 from eande.training.batches import Batches
 from eande.training.fit import fit, learning_rate_factor
 from eande.training.gradients import backward
+from eande.training.losses import inter_domain_info_nce, symmetric_info_nce, view_info_nce
 from eande.training.settings import FitSettings
 from eande.training.setup import _fresh, split
 from eande.training.standardize import standardize_y
@@ -45,7 +45,12 @@ def total_variation(model, y, order=(0, 1), scale=1.0):
     """Total variation between the model's posterior and the exact one, on prior draws."""
     phi = BOX.sample(4_000, seed=77)
     exact = (-((phi - y) ** 2).sum(1) / (2 * NOISE**2)).double().softmax(0)
-    ours = model.posterior(y[list(order)]).score(phi[:, list(order)] * torch.tensor([scale, 1.0])).double().softmax(0)
+    ours = (
+        model.posterior(y[list(order)])
+        .score(phi[:, list(order)] * torch.tensor([scale, 1.0]))
+        .double()
+        .softmax(0)
+    )
     return (ours - exact).abs().sum().item() / 2
 
 
@@ -54,7 +59,14 @@ def average_variation(model, **options):
     return np.mean([total_variation(model, y, **options) for y in test])
 
 
-LINEAR_FIT = {"epochs": 30, "embedding_dimension": 8, "temperature": 0.1, "width": 48, "batch_size": 250, "validate_every": 5}
+LINEAR_FIT = {
+    "epochs": 30,
+    "embedding_dimension": 8,
+    "temperature": 0.1,
+    "width": 48,
+    "batch_size": 250,
+    "validate_every": 5,
+}
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +84,9 @@ def test_a_posterior_is_learned(linear_model):
 
 
 def test_data_without_information_give_the_prior(linear_simulations):
-    noise = Simulations.from_arrays(linear_simulations.phi, torch.randn(4_000, 3, generator=torch.Generator().manual_seed(0)))
+    noise = Simulations.from_arrays(
+        linear_simulations.phi, torch.randn(4_000, 3, generator=torch.Generator().manual_seed(0))
+    )
     with pytest.warns(EandeWarning, match="no better than the prior"):
         model = quick_fit(noise, BOX, epochs=5, quiet=False)
     posterior = model.posterior([0.1, 0.2, 0.3])
@@ -87,12 +101,18 @@ def test_rescaling_a_parameter_rescales_the_posterior_and_no_more(linear_simulat
     scaled = Simulations.from_arrays(linear_simulations.phi * factor, linear_simulations.y)
     model = quick_fit(scaled, BoxPrior([-1e6, -1], [1e6, 1]), **LINEAR_FIT)
     phi, y = BOX.sample(200, seed=1), torch.tensor([0.2, -0.4])
-    assert torch.allclose(model.posterior(y).log_ratio(phi * factor), linear_model.posterior(y).log_ratio(phi), atol=0.05)
+    assert torch.allclose(
+        model.posterior(y).log_ratio(phi * factor),
+        linear_model.posterior(y).log_ratio(phi),
+        atol=0.05,
+    )
 
 
 def test_permuting_parameters_permutes_the_posterior(linear_simulations):
     order = [1, 0]
-    permuted = Simulations.from_arrays(linear_simulations.phi[:, order], linear_simulations.y[:, order])
+    permuted = Simulations.from_arrays(
+        linear_simulations.phi[:, order], linear_simulations.y[:, order]
+    )
     model = quick_fit(permuted, BoxPrior([-1, -1], [1, 1], names=["b", "a"]), **LINEAR_FIT)
     assert average_variation(model, order=order) < 0.12
 
@@ -113,7 +133,9 @@ def test_replicates_give_the_same_posterior_and_never_leak():
     groups = torch.arange(1_000).repeat_interleave(4)
     shuffle = torch.randperm(4_000, generator=torch.Generator().manual_seed(1))
     phi, groups = base[shuffle], groups[shuffle]
-    replicates = Simulations.from_arrays(phi, linear(phi.numpy(), np.random.default_rng(0)), groups=groups)
+    replicates = Simulations.from_arrays(
+        phi, linear(phi.numpy(), np.random.default_rng(0)), groups=groups
+    )
     train, held_out = replicates.split(0.1, seed=0)
     assert not set(train.groups.tolist()) & set(held_out.groups.tolist())
     assert len(held_out) == 400
@@ -122,12 +144,21 @@ def test_replicates_give_the_same_posterior_and_never_leak():
     assert len(seen) == len(set(seen)) == 900
     model = quick_fit(replicates, BOX, **LINEAR_FIT | {"epochs": 100, "validate_every": 10})
     assert average_variation(model) < 0.15
-    with pytest.raises(InputError, match="expected equal phi within a group, got another phi in row"):
+    with pytest.raises(
+        InputError, match="expected equal phi within a group, got another phi in row"
+    ):
         Simulations.from_arrays(BOX.sample(4, seed=0), torch.zeros(4, 1), groups=[0, 0, 1, 1])
 
 
 def test_batches_cover_every_simulation_once_per_pass(linear_simulations):
-    batches = Batches(linear_simulations[:1_001], None, batch_size=250, steps_per_epoch=None, two_views=False, seed=0)
+    batches = Batches(
+        linear_simulations[:1_001],
+        None,
+        batch_size=250,
+        steps_per_epoch=None,
+        two_views=False,
+        seed=0,
+    )
     sizes = [len(batch.phi) for batch in batches.epoch(0)]
     assert max(sizes) <= 250
     assert max(sizes) - min(sizes) <= 1
@@ -148,9 +179,11 @@ def crop(y, generator):
     return y[:, start : start + 3]
 
 
-@pytest.mark.filterwarnings("ignore::eande.core.checks.EandeWarning")
+@pytest.mark.filterwarnings("ignore::eande.foundations.checks.EandeWarning")
 def test_views_reach_training_validation_and_the_shape_of_data(linear_simulations):
-    repeated = Simulations.from_arrays(linear_simulations.phi, linear_simulations.y[:, :1].repeat(1, 5) + 0.01)
+    repeated = Simulations.from_arrays(
+        linear_simulations.phi, linear_simulations.y[:, :1].repeat(1, 5) + 0.01
+    )
     settings = FitSettings(
         epochs=3,
         embedding_dimension=4,
@@ -173,10 +206,15 @@ def test_views_reach_training_validation_and_the_shape_of_data(linear_simulation
 
 
 def test_a_memory_bank_adds_negatives_and_masks_its_own():
-    from eande.core.negatives import MemoryBank
+    from eande.training.negatives import MemoryBank
 
     score = Cosine(0.5).score
-    f, g = (nn.functional.normalize(torch.randn(4, 3, generator=torch.Generator().manual_seed(s)), dim=1) for s in (0, 1))
+    f, g = (
+        nn.functional.normalize(
+            torch.randn(4, 3, generator=torch.Generator().manual_seed(s)), dim=1
+        )
+        for s in (0, 1)
+    )
     groups = torch.arange(4)
     bank = MemoryBank(8, 3)
     bank.push(f, g, groups)
@@ -184,10 +222,14 @@ def test_a_memory_bank_adds_negatives_and_masks_its_own():
     phi_y, _ = inter_domain_info_nce(f, g, score, groups=groups, bank=bank)
     matrix = score(f, g)
     doubled = torch.cat([matrix, matrix.masked_fill(torch.eye(4, dtype=torch.bool), -math.inf)], 1)
-    assert phi_y.item() == pytest.approx((doubled.logsumexp(1) - matrix.diagonal()).mean().item(), rel=1e-6)
+    assert phi_y.item() == pytest.approx(
+        (doubled.logsumexp(1) - matrix.diagonal()).mean().item(), rel=1e-6
+    )
     unmasked, _ = inter_domain_info_nce(f, g, score, groups=groups + 100, bank=bank)
     assert unmasked > phi_y + 0.05
-    with pytest.raises(InputError, match="groups: expected the group ids of the batch with a memory bank"):
+    with pytest.raises(
+        InputError, match="groups: expected the group ids of the batch with a memory bank"
+    ):
         inter_domain_info_nce(f, g, score, bank=bank)
     bank.push(f, g, groups + 4)
     bank.push(f, g, groups + 8)
@@ -200,7 +242,13 @@ def test_training_with_a_memory_bank_learns(linear_simulations):
 
 
 @pytest.mark.parametrize(
-    "options", [{"similarity": "dot", "temperature": "learn"}, {"temperature": "learn"}, {"loss": "phi_y"}, {"normalization": "layer"}]
+    "options",
+    [
+        {"similarity": "dot", "temperature": "learn"},
+        {"temperature": "learn"},
+        {"loss": "phi_y"},
+        {"normalization": "layer"},
+    ],
 )
 def test_other_choices_learn_too(linear_simulations, options):
     model = quick_fit(linear_simulations, BOX, **LINEAR_FIT | options)
@@ -211,17 +259,32 @@ def test_other_choices_learn_too(linear_simulations, options):
 
 
 def test_losses_equal_their_formulas():
-    f, g, h = (nn.functional.normalize(torch.randn(6, 3, generator=torch.Generator().manual_seed(s), dtype=torch.float64), dim=1) for s in range(3))
+    f, g, h = (
+        nn.functional.normalize(
+            torch.randn(6, 3, generator=torch.Generator().manual_seed(s), dtype=torch.float64),
+            dim=1,
+        )
+        for s in range(3)
+    )
     tau = 0.3
 
     def formula(a, b):  # rows of a pick among rows of b
-        return -np.mean([math.log(math.exp(a[i] @ b[i] / tau) / sum(math.exp(a[i] @ b[j] / tau) for j in range(6))) for i in range(6)])
+        return -np.mean(
+            [
+                math.log(
+                    math.exp(a[i] @ b[i] / tau) / sum(math.exp(a[i] @ b[j] / tau) for j in range(6))
+                )
+                for i in range(6)
+            ]
+        )
 
     score = Cosine(tau).score
     phi_y, y_phi = inter_domain_info_nce(f, g, score)
     assert phi_y.item() == pytest.approx(formula(f, g), rel=1e-6)
     assert y_phi.item() == pytest.approx(formula(g, f), rel=1e-6)
-    assert symmetric_info_nce(f, g, score).item() == pytest.approx(formula(f, g) + formula(g, f), rel=1e-6)
+    assert symmetric_info_nce(f, g, score).item() == pytest.approx(
+        formula(f, g) + formula(g, f), rel=1e-6
+    )
     assert view_info_nce(f, h, score).item() == pytest.approx(formula(f, h), rel=1e-6)
 
 
@@ -237,7 +300,14 @@ def gradients(model, y, phi, micro_batch, fabric):
         values.append(symmetric_info_nce(*embeddings, model.similarity.score))
         return values[-1]
 
-    backward(fabric, model, inputs=[(model.encode, y), (model.decode, phi)], loss=loss, micro_batch=micro_batch, seed=3)
+    backward(
+        fabric,
+        model,
+        inputs=[(model.encode, y), (model.decode, phi)],
+        loss=loss,
+        micro_batch=micro_batch,
+        seed=3,
+    )
     return values[-1], [p.grad.clone() for p in model.parameters() if p.grad is not None]
 
 
@@ -247,8 +317,13 @@ class Pair(nn.Module):
     def __init__(self, *, normalization="none", dropout=0.0):
         super().__init__()
         torch.manual_seed(0)
-        self.encoder = nn.Sequential(ResidualMLP(5, 4, width=16, blocks=2, normalization=normalization, activation="silu"), nn.Dropout(dropout))
-        self.emulator = ResidualMLP(3, 4, width=16, blocks=2, normalization=normalization, activation="silu")
+        self.encoder = nn.Sequential(
+            ResidualMLP(5, 4, width=16, blocks=2, normalization=normalization, activation="silu"),
+            nn.Dropout(dropout),
+        )
+        self.emulator = ResidualMLP(
+            3, 4, width=16, blocks=2, normalization=normalization, activation="silu"
+        )
         for network in (self.encoder[0], self.emulator):
             nn.init.normal_(network.last.weight)
         self.similarity = Cosine(0.3, learn=True)
@@ -291,7 +366,9 @@ def test_micro_batches_repeat_dropout_and_update_batch_statistics_once():
     counts = {int(m.num_batches_tracked) for m in model.modules() if isinstance(m, nn.BatchNorm1d)}
     assert counts == {4}, "four micro-batches, each counted once"
     embedded = []
-    hook = model.encoder.register_forward_hook(lambda _m, _args, out: embedded.append(out.detach().clone()))
+    hook = model.encoder.register_forward_hook(
+        lambda _m, _args, out: embedded.append(out.detach().clone())
+    )
     gradients(model, y, phi, 8, fabric)
     hook.remove()
     for first, second in zip(embedded[:4], embedded[4:], strict=True):
@@ -303,8 +380,8 @@ MEMORY_SCRIPT = """
     from pathlib import Path
     from torch import nn
     from lightning.fabric import Fabric
-    from eande.core.losses import symmetric_info_nce
-    from eande.core.similarities import Cosine
+    from eande.training.losses import symmetric_info_nce
+    from eande.similarities.similarities import Cosine
     from eande.training.gradients import backward
 
     torch.set_num_threads(1)
@@ -337,8 +414,18 @@ MEMORY_SCRIPT = """
 def peak_memory(batch, micro):
     # A fixed threshold: otherwise glibc keeps freed blocks after the first step, and the peak is the allocator's, not the method's.
     environment = os.environ | {"MALLOC_MMAP_THRESHOLD_": "65536"}
-    command = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(MEMORY_SCRIPT), str(batch), str(micro)]
-    return float(subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout)
+    command = [
+        sys.executable,
+        "-W",
+        "ignore",
+        "-c",
+        textwrap.dedent(MEMORY_SCRIPT),
+        str(batch),
+        str(micro),
+    ]
+    return float(
+        subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
+    )
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the peak memory from /proc")
@@ -357,11 +444,15 @@ def weights(model):
 
 
 def equal(first, second):
-    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
+    return first.keys() == second.keys() and all(
+        torch.equal(first[name], second[name]) for name in first
+    )
 
 
 def test_same_seed_same_model_another_seed_another(linear_simulations):
-    first, again, other = (quick_fit(linear_simulations[:600], BOX, epochs=3, seed=seed) for seed in (0, 0, 1))
+    first, again, other = (
+        quick_fit(linear_simulations[:600], BOX, epochs=3, seed=seed) for seed in (0, 0, 1)
+    )
     assert equal(weights(first), weights(again))
     assert not equal(weights(first), weights(other))
 
@@ -377,7 +468,7 @@ def test_fit_leaves_the_global_generator_alone(linear_simulations):
 KILL_SCRIPT = """
     import sys, torch, numpy as np
     import eande
-    from eande.core.checks import EandeWarning
+    from eande.foundations.checks import EandeWarning
     import warnings; warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     prior = eande.BoxPrior([-1, -1], [1, 1])
@@ -419,38 +510,67 @@ def test_a_killed_fit_ends_in_the_same_weights(tmp_path):
     assert [path.name for path in folder.iterdir()] == ["main.safetensors"]
 
 
-@pytest.mark.filterwarnings("ignore::eande.core.checks.EandeWarning")
+@pytest.mark.filterwarnings("ignore::eande.foundations.checks.EandeWarning")
 def test_a_checkpoint_of_another_fit_is_refused(linear_simulations, tmp_path):
     def run(seed, data):
         settings = FitSettings(
-            epochs=1, embedding_dimension=4, width=8, blocks=0, seed=seed, normalizer_draws=200, similarity="cosine", temperature=1.0, device="cpu"
+            epochs=1,
+            embedding_dimension=4,
+            width=8,
+            blocks=0,
+            seed=seed,
+            normalizer_draws=200,
+            similarity="cosine",
+            temperature=1.0,
+            device="cpu",
         )
         return fit(data, BOX, settings=settings, checkpoint=tmp_path, progress=False)
 
     first = run(0, linear_simulations[:200])
-    assert equal(weights(first), weights(run(0, linear_simulations[:200]))), "a finished run is returned as it is"
+    assert equal(weights(first), weights(run(0, linear_simulations[:200]))), (
+        "a finished run is returned as it is"
+    )
     with pytest.raises(InputError, match=r"another settings\.seed: 0 instead of 1"):
         run(1, linear_simulations[:200])
     with pytest.raises(InputError, match="another simulations"):
         run(0, linear_simulations[200:400])
 
 
-@pytest.mark.filterwarnings("ignore::eande.core.checks.EandeWarning")
+@pytest.mark.filterwarnings("ignore::eande.foundations.checks.EandeWarning")
 def test_warm_start_goes_on_from_a_model(linear_simulations):
     first = quick_fit(linear_simulations[:1_000], BOX, **LINEAR_FIT)
     settings = FitSettings(
-        epochs=3, embedding_dimension=8, similarity="cosine", temperature=0.1, learning_rate=1e-4, normalizer_draws=1_000, device="cpu"
+        epochs=3,
+        embedding_dimension=8,
+        similarity="cosine",
+        temperature=0.1,
+        learning_rate=1e-4,
+        normalizer_draws=1_000,
+        device="cpu",
     )
     second = fit(linear_simulations, BOX, warm_start=first, settings=settings, progress=False)
     assert second.history[0]["held_out_log_ratio"] > 0.8 * first.history[-1]["held_out_log_ratio"]
     assert torch.equal(second.y_standardizer.mean, first.y_standardizer.mean)
     assert not equal(weights(second), weights(first))
     with pytest.raises(InputError, match="warm_start: expected data of shape"):
-        fit(Simulations.from_arrays(linear_simulations.phi, linear_simulations.y[:, :1]), BOX, warm_start=first, settings=settings, progress=False)
+        fit(
+            Simulations.from_arrays(linear_simulations.phi, linear_simulations.y[:, :1]),
+            BOX,
+            warm_start=first,
+            settings=settings,
+            progress=False,
+        )
     with pytest.raises(InputError, match="warm_start: expected a model"):
         fit(linear_simulations, BOX, warm_start="model.eande", settings=settings, progress=False)
     with pytest.raises(InputError, match="warm_start: expected no encoder="):
-        fit(linear_simulations, BOX, warm_start=first, encoder=nn.Linear(2, 8), settings=settings, progress=False)
+        fit(
+            linear_simulations,
+            BOX,
+            warm_start=first,
+            encoder=nn.Linear(2, 8),
+            settings=settings,
+            progress=False,
+        )
 
 
 # --- selection, restarts, schedule
@@ -458,9 +578,16 @@ def test_warm_start_goes_on_from_a_model(linear_simulations):
 
 def test_weights_moved_by_a_fused_optimiser_are_validated_anew(linear_simulations):
     """Without an average the trained weights themselves are scored: a bank kept from an earlier epoch would flatter them."""
-    model = quick_fit(linear_simulations, BOX, **LINEAR_FIT | {"ema": None, "validate_every": 1, "epochs": 10})
+    model = quick_fit(
+        linear_simulations, BOX, **LINEAR_FIT | {"ema": None, "validate_every": 1, "epochs": 10}
+    )
     held_out = simulate(linear, BOX, 1_000, seed=9)
-    fresh = np.mean([p.log_ratio(phi.unsqueeze(0)).item() for phi, p in zip(held_out.phi, model.posteriors(held_out.y), strict=True)])
+    fresh = np.mean(
+        [
+            p.log_ratio(phi.unsqueeze(0)).item()
+            for phi, p in zip(held_out.phi, model.posteriors(held_out.y), strict=True)
+        ]
+    )
     assert model.history[-1]["held_out_log_ratio"] == pytest.approx(fresh, abs=0.15)
 
 
@@ -468,17 +595,31 @@ def test_the_best_epoch_is_returned_not_the_last():
     """Few data and many epochs over-fit: the returned model must score as the best record, not as the last."""
     simulations = simulate(linear, BOX, 150, seed=3)
     held_out = simulate(linear, BOX, 200, seed=4)
-    options = {"epochs": 100, "temperature": 0.05, "ema": None, "learning_rate": 3e-3, "normalizer_draws": 10_000, "validate_every": 1}
+    options = {
+        "epochs": 100,
+        "temperature": 0.05,
+        "ema": None,
+        "learning_rate": 3e-3,
+        "normalizer_draws": 10_000,
+        "validate_every": 1,
+    }
     model = quick_fit(simulations, BOX, validation=held_out, **options)
     scores = [record["held_out_log_ratio"] for record in model.history]
     assert max(scores) > scores[-1] + 0.05
-    phi_score = np.mean([model.posterior(y).log_ratio(phi.unsqueeze(0)).item() for phi, y in zip(held_out.phi, held_out.y, strict=True)])
+    phi_score = np.mean(
+        [
+            model.posterior(y).log_ratio(phi.unsqueeze(0)).item()
+            for phi, y in zip(held_out.phi, held_out.y, strict=True)
+        ]
+    )
     assert phi_score == pytest.approx(max(scores), abs=0.05)
 
 
 def test_patience_stops_early():
     simulations = simulate(linear, BOX, 150, seed=3)
-    model = quick_fit(simulations, BOX, epochs=400, temperature=0.05, ema=None, learning_rate=3e-3, patience=20)
+    model = quick_fit(
+        simulations, BOX, epochs=400, temperature=0.05, ema=None, learning_rate=3e-3, patience=20
+    )
     assert model.history[-1]["epoch"] < 400
 
 
@@ -488,7 +629,9 @@ def test_restarts_escape_the_trap_of_two_dimensions():
     simulations = simulate(task, task.prior, 20_000, seed=0, block_size=10_000)
 
     def network():
-        return nn.Sequential(nn.Linear(2, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 2))
+        return nn.Sequential(
+            nn.Linear(2, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 2)
+        )
 
     def score(restarts):
         torch.manual_seed(1)
@@ -541,10 +684,12 @@ def test_a_fit_with_nothing_said_makes_two_thousand_steps():
     with pytest.raises(StopIteration):
         fit(simulations, BOX, validation=0.25, progress=False, callback=stop)
     assert seen[0]["step"] == seen[0]["epoch"] == 200
-    assert seen[0]["learning_rate"] == pytest.approx(1e-3, rel=0.01), "after a tenth of 2,000 steps it has warmed up and hardly decayed"
+    assert seen[0]["learning_rate"] == pytest.approx(1e-3, rel=0.01), (
+        "after a tenth of 2,000 steps it has warmed up and hardly decayed"
+    )
 
 
-@pytest.mark.filterwarnings("ignore::eande.core.checks.EandeWarning")
+@pytest.mark.filterwarnings("ignore::eande.foundations.checks.EandeWarning")
 @pytest.mark.parametrize("several", [{"members": 2}, {"restarts": 2}])
 def test_what_was_frozen_stays_so_in_every_start(linear_simulations, several):
     pretrained = nn.Sequential(nn.Linear(2, 8), nn.BatchNorm1d(8))
@@ -554,13 +699,34 @@ def test_what_was_frozen_stays_so_in_every_start(linear_simulations, several):
     own = ResidualMLP(2, 8, width=8, blocks=1).requires_grad_(False)
     for frozen in (pretrained, own):
         encoder = nn.Sequential(frozen, nn.Linear(8, 8)) if frozen is pretrained else frozen
-        before = {name: value.clone() for name, value in frozen.state_dict().items() if "running" not in name and "tracked" not in name}
-        settings = FitSettings(epochs=2, embedding_dimension=8, normalizer_draws=200, device="cpu", restarts=several.get("restarts", 1))
-        model = fit(linear_simulations[:200], BOX, encoder=encoder, members=several.get("members", 1), settings=settings, progress=False)
+        before = {
+            name: value.clone()
+            for name, value in frozen.state_dict().items()
+            if "running" not in name and "tracked" not in name
+        }
+        settings = FitSettings(
+            epochs=2,
+            embedding_dimension=8,
+            normalizer_draws=200,
+            device="cpu",
+            restarts=several.get("restarts", 1),
+        )
+        model = fit(
+            linear_simulations[:200],
+            BOX,
+            encoder=encoder,
+            members=several.get("members", 1),
+            settings=settings,
+            progress=False,
+        )
         for member in model.members or (model,):
             kept = member.encoder[0] if frozen is pretrained else member.encoder
-            assert all(torch.equal(value, kept.state_dict()[name]) for name, value in before.items())
-            assert not any(parameter.requires_grad for parameter in kept.parameters()) or member.frozen
+            assert all(
+                torch.equal(value, kept.state_dict()[name]) for name, value in before.items()
+            )
+            assert (
+                not any(parameter.requires_grad for parameter in kept.parameters()) or member.frozen
+            )
         if model.members:
             first, second = (member.emulator.state_dict() for member in model.members)
             assert not all(torch.equal(first[name], second[name]) for name in first)
@@ -571,10 +737,17 @@ def test_heavy_tails_do_not_drown_the_data(tmp_path):
     box, grid = BoxPrior([-1], [1]), torch.linspace(-0.999, 0.999, 1_000, dtype=torch.float64)
 
     def cauchy(phi, rng):
-        return np.concatenate([phi + 0.1 * rng.standard_cauchy((len(phi), 2)), rng.standard_normal((len(phi), 1))], axis=1)
+        return np.concatenate(
+            [phi + 0.1 * rng.standard_cauchy((len(phi), 2)), rng.standard_normal((len(phi), 1))],
+            axis=1,
+        )
 
-    settings = FitSettings(epochs=60, batch_size=200, embedding_dimension=8, width=64, validate_every=20, device="cpu")
-    model = fit(simulate(cauchy, box, 4_000, seed=0, progress=False), box, settings=settings, progress=False)
+    settings = FitSettings(
+        epochs=60, batch_size=200, embedding_dimension=8, width=64, validate_every=20, device="cpu"
+    )
+    model = fit(
+        simulate(cauchy, box, 4_000, seed=0, progress=False), box, settings=settings, progress=False
+    )
     limit = model.y_standardizer.limit
     assert limit.isfinite().tolist() == [True, True, False]
     assert model.y_standardizer.scale.max() < 2
@@ -583,10 +756,17 @@ def test_heavy_tails_do_not_drown_the_data(tmp_path):
     def log_likelihood(phi):
         return -(1 + ((test.y[:, :2].double() - phi.unsqueeze(-1)) / 0.1) ** 2).log().sum(-1)
 
-    evidence = torch.stack([log_likelihood(point.expand(1_000)) for point in grid]).logsumexp(0) - math.log(1_000)
+    evidence = torch.stack([log_likelihood(point.expand(1_000)) for point in grid]).logsumexp(
+        0
+    ) - math.log(1_000)
     exact = (log_likelihood(test.phi[:, 0].double()) - evidence).mean().item()
     posteriors = model.posteriors(test.y)
-    reached = np.mean([one.log_ratio(phi.unsqueeze(0)).item() for one, phi in zip(posteriors, test.phi, strict=True)])
+    reached = np.mean(
+        [
+            one.log_ratio(phi.unsqueeze(0)).item()
+            for one, phi in zip(posteriors, test.phi, strict=True)
+        ]
+    )
     assert reached > 0.85 * exact
     model.save(tmp_path / "m.eande")
     assert torch.equal(load(tmp_path / "m.eande").y_standardizer.limit, limit)
@@ -597,7 +777,9 @@ def test_fields_are_not_taken_for_heavy_tails():
     y = 0.01 * torch.randn(200, 2, 20, generator=torch.Generator().manual_seed(0))
     y[:, :, 3] *= 1_000
     for per_channel in (True, False):
-        standardizer = standardize_y(Simulations.from_arrays(BOX.sample(200, seed=0), y), None, per_channel=per_channel)
+        standardizer = standardize_y(
+            Simulations.from_arrays(BOX.sample(200, seed=0), y), None, per_channel=per_channel
+        )
         assert standardizer.limit is None
         assert standardizer.scale.max().item() == pytest.approx(y.std().item(), rel=0.2)
 
@@ -605,8 +787,12 @@ def test_fields_are_not_taken_for_heavy_tails():
 def test_the_advice_to_an_over_fitted_model_is_no_longer_training():
     torch.manual_seed(0)
     simulations = Simulations.from_arrays(BOX.sample(200, seed=0), torch.randn(200, 400))
-    settings = FitSettings(epochs=60, learning_rate=3e-3, validate_every=10, normalizer_draws=200, device="cpu")
-    with pytest.warns(EandeWarning, match=r"it over-fits, for that score fell to .* shape \(1, n\)"):
+    settings = FitSettings(
+        epochs=60, learning_rate=3e-3, validate_every=10, normalizer_draws=200, device="cpu"
+    )
+    with pytest.warns(
+        EandeWarning, match=r"it over-fits, for that score fell to .* shape \(1, n\)"
+    ):
         fit(simulations, BOX, settings=settings, progress=False)
 
 
@@ -617,40 +803,70 @@ def test_a_restart_keeps_the_averages_of_frozen_parts():
     fresh = _fresh(network, 1)
     assert torch.equal(fresh[1].running_mean, network[1].running_mean)
     assert not torch.equal(fresh[2].weight, network[2].weight)
-    assert [parameter.requires_grad for parameter in fresh.parameters()] == [parameter.requires_grad for parameter in network.parameters()]
+    assert [parameter.requires_grad for parameter in fresh.parameters()] == [
+        parameter.requires_grad for parameter in network.parameters()
+    ]
 
 
-@pytest.mark.filterwarnings("ignore::eande.core.checks.EandeWarning")
+@pytest.mark.filterwarnings("ignore::eande.foundations.checks.EandeWarning")
 def test_batch_statistics_never_come_from_a_single_row(linear_simulations):
     """31 rows in parts of two would leave one."""
     settings = FitSettings(
-        epochs=1, batch_size=31, normalization="batch", micro_batch=2, similarity="cosine", embedding_dimension=4, normalizer_draws=200, device="cpu"
+        epochs=1,
+        batch_size=31,
+        normalization="batch",
+        micro_batch=2,
+        similarity="cosine",
+        embedding_dimension=4,
+        normalizer_draws=200,
+        device="cpu",
     )
-    model = fit(linear_simulations[:31], BOX, validation=linear_simulations[31:60], settings=settings, progress=False)
+    model = fit(
+        linear_simulations[:31],
+        BOX,
+        validation=linear_simulations[31:60],
+        settings=settings,
+        progress=False,
+    )
     assert len(model.history) == 1
 
 
 def test_parameters_to_validate_by_lie_in_the_prior_too(linear_simulations):
     wrong = Simulations.from_arrays(5 * linear_simulations.phi[:50], linear_simulations.y[:50])
-    with pytest.raises(InputError, match="validation: expected every row inside the prior's support, got"):
+    with pytest.raises(
+        InputError, match="validation: expected every row inside the prior's support, got"
+    ):
         fit(linear_simulations[:100], BOX, validation=wrong, progress=False)
 
 
-@pytest.mark.filterwarnings("ignore::eande.core.checks.EandeWarning")
+@pytest.mark.filterwarnings("ignore::eande.foundations.checks.EandeWarning")
 def test_what_was_frozen_stays_so_in_a_warm_start(linear_simulations, tmp_path):
     encoder = nn.Sequential(nn.Linear(2, 8), nn.SiLU(), nn.Linear(8, 8))
     encoder[0].requires_grad_(False)
-    first = quick_fit(linear_simulations[:200], BOX, encoder=encoder, embedding_dimension=8, epochs=2)
+    first = quick_fit(
+        linear_simulations[:200], BOX, encoder=encoder, embedding_dimension=8, epochs=2
+    )
     first.save(tmp_path / "m.eande")
-    settings = FitSettings(epochs=2, embedding_dimension=8, similarity="cosine", learning_rate=0.1, normalizer_draws=200, device="cpu")
+    settings = FitSettings(
+        epochs=2,
+        embedding_dimension=8,
+        similarity="cosine",
+        learning_rate=0.1,
+        normalizer_draws=200,
+        device="cpu",
+    )
     for start in (first, load(tmp_path / "m.eande", encoder=encoder)):
-        second = fit(linear_simulations[:200], BOX, warm_start=start, settings=settings, progress=False)
+        second = fit(
+            linear_simulations[:200], BOX, warm_start=start, settings=settings, progress=False
+        )
         assert torch.equal(second.encoder[0].weight, encoder[0].weight)
         assert not torch.equal(second.encoder[2].weight, first.encoder[2].weight)
 
 
-@pytest.mark.filterwarnings("ignore::eande.core.checks.EandeWarning")
-def test_a_run_stopped_between_validations_goes_on_from_its_last_epoch(linear_simulations, tmp_path):
+@pytest.mark.filterwarnings("ignore::eande.foundations.checks.EandeWarning")
+def test_a_run_stopped_between_validations_goes_on_from_its_last_epoch(
+    linear_simulations, tmp_path
+):
     steps, seen = 0, []
 
     class Stopping(nn.Linear):
@@ -662,7 +878,13 @@ def test_a_run_stopped_between_validations_goes_on_from_its_last_epoch(linear_si
             return super().forward(x)
 
     settings = FitSettings(
-        epochs=6, batch_size=100, validate_every=6, checkpoint_seconds=0, embedding_dimension=4, normalizer_draws=200, device="cpu"
+        epochs=6,
+        batch_size=100,
+        validate_every=6,
+        checkpoint_seconds=0,
+        embedding_dimension=4,
+        normalizer_draws=200,
+        device="cpu",
     )
     torch.manual_seed(0)
     encoder = Stopping(2, 4)
@@ -693,16 +915,32 @@ def test_the_schedule_warms_up_and_decays():
     assert factors[-1] < 0.01
 
 
-@pytest.mark.filterwarnings("ignore::eande.core.checks.EandeWarning")
+@pytest.mark.filterwarnings("ignore::eande.foundations.checks.EandeWarning")
 def test_callback_sees_every_record(linear_simulations):
     records = []
     settings = FitSettings(
-        epochs=4, validate_every=2, embedding_dimension=4, width=8, blocks=0, normalizer_draws=200, similarity="cosine", temperature=1.0, device="cpu"
+        epochs=4,
+        validate_every=2,
+        embedding_dimension=4,
+        width=8,
+        blocks=0,
+        normalizer_draws=200,
+        similarity="cosine",
+        temperature=1.0,
+        device="cpu",
     )
-    model = fit(linear_simulations[:200], BOX, settings=settings, callback=records.append, progress=False)
+    model = fit(
+        linear_simulations[:200], BOX, settings=settings, callback=records.append, progress=False
+    )
     assert records == model.history
     assert [record["epoch"] for record in records] == [2, 4]
-    assert {"loss", "held_out_log_ratio", "held_out_density_sum", "cv_normalizer", "learning_rate"} <= records[0].keys()
+    assert {
+        "loss",
+        "held_out_log_ratio",
+        "held_out_density_sum",
+        "cv_normalizer",
+        "learning_rate",
+    } <= records[0].keys()
 
 
 def test_without_a_prior_the_simulations_own_parameters_serve(linear_simulations):
@@ -735,7 +973,9 @@ def test_the_exact_model_scores_its_information(task):
     model = exact_model(task)
     data = simulate(task, task.prior, 4_000, seed=1)
     embedded = model.embed(data.y)
-    normalizer = estimate_normalizer(model.similarity, embedded, model.prior_bank(task.prior, 10_000))
+    normalizer = estimate_normalizer(
+        model.similarity, embedded, model.prior_bank(task.prior, 10_000)
+    )
     score = held_out_score(model.similarity, embedded, model.emulate(data.phi), normalizer)
     assert abs(score.log_ratio - task.information()) < 4 * score.error
     assert score.cv_normalizer < 0.03

@@ -3,28 +3,37 @@
 import math
 import warnings
 
+import eande.networks.networks
 import numpy as np
 import pytest
 import torch
 
 import eande
-import eande.core.networks
 from conftest import quick_fit
-from eande.core.rejection import acceptance_rejection
-from eande.core.similarities import Gaussians
+from eande.inference.samplers.rejection import acceptance_rejection
+from eande.similarities.similarities import Gaussians
 
 PRIOR = eande.BoxPrior([-5, -5], [5, 5])
 
 
 def peaked(phi, rng):
     """A wide Gaussian and one of a tenth of its width, each half of the time, around the parameters."""
-    return phi + np.where(rng.random((len(phi), 1)) < 0.5, 1.0, 0.1) * rng.standard_normal(phi.shape)
+    return phi + np.where(rng.random((len(phi), 1)) < 0.5, 1.0, 0.1) * rng.standard_normal(
+        phi.shape
+    )
 
 
 @pytest.fixture(scope="module")
 def fitted_peak():
     simulations = eande.simulate(peaked, PRIOR, 6_000, seed=0, progress=False)
-    settings = {"similarity": "gaussians", "embedding_dimension": 8, "batch_size": 500, "width": 64, "learning_rate": 3e-3, "validate_every": 10}
+    settings = {
+        "similarity": "gaussians",
+        "embedding_dimension": 8,
+        "batch_size": 500,
+        "width": 64,
+        "learning_rate": 3e-3,
+        "validate_every": 10,
+    }
     return quick_fit(simulations, PRIOR, epochs=40, **settings)
 
 
@@ -38,12 +47,18 @@ def test_the_score_is_the_printed_sum():
     for i in range(5):
         for j in range(6):
             terms = [
-                heads[i, :, 3].softmax(0)[k] * torch.exp(-heads[i, k, 4].exp() * (f[i] + heads[i, k, :3] - g[j]).square().sum() / 2) for k in range(4)
+                heads[i, :, 3].softmax(0)[k]
+                * torch.exp(
+                    -heads[i, k, 4].exp() * (f[i] + heads[i, k, :3] - g[j]).square().sum() / 2
+                )
+                for k in range(4)
             ]
             expected[i, j] = torch.stack(terms).sum().log()
     embedded, emulated = similarity.place_datum(f), similarity.place(g)
     torch.testing.assert_close(similarity.score(embedded, emulated), expected)
-    torch.testing.assert_close(similarity.paired_score(embedded, emulated[:5]), expected[:, :5].diagonal())
+    torch.testing.assert_close(
+        similarity.paired_score(embedded, emulated[:5]), expected[:, :5].diagonal()
+    )
     torch.testing.assert_close(similarity.features(embedded), f)
 
 
@@ -62,11 +77,18 @@ def test_no_score_exceeds_the_bound(n):
 
 
 def test_the_number_of_heads_comes_back_from_a_file(tmp_path):
-    encoder, emulator = (eande.core.networks.ResidualMLP(2, 3, width=8, blocks=1) for _ in range(2))
-    model = eande.EmbedAndEmulate(encoder, emulator, Gaussians(3, heads=5), PRIOR, y_shape=(2,), embedding_dimension=3)
+    encoder, emulator = (
+        eande.networks.networks.ResidualMLP(2, 3, width=8, blocks=1) for _ in range(2)
+    )
+    model = eande.EmbedAndEmulate(
+        encoder, emulator, Gaussians(3, heads=5), PRIOR, y_shape=(2,), embedding_dimension=3
+    )
     model.save(tmp_path / "model.eande")
     phi = PRIOR.sample(20, seed=0)
-    torch.testing.assert_close(eande.load(tmp_path / "model.eande").posterior([0.0, 1.0]).score(phi), model.posterior([0.0, 1.0]).score(phi))
+    torch.testing.assert_close(
+        eande.load(tmp_path / "model.eande").posterior([0.0, 1.0]).score(phi),
+        model.posterior([0.0, 1.0]).score(phi),
+    )
 
 
 def test_heads_stay_in_full_precision():
@@ -80,9 +102,13 @@ def test_a_narrow_peak_on_a_wide_foot_is_learned(fitted_peak):
     """One blob of the best width would reach log(100 / (2πe · 0.505)) = 2.45 nats inside the box; the truth is 3.5."""
     fresh = eande.simulate(peaked, eande.BoxPrior([-3, -3], [3, 3]), 1_000, seed=1, progress=False)
     posteriors = fitted_peak.posteriors(fresh.y, draws=50_000)
-    reached = np.mean([p.log_ratio(phi.unsqueeze(0)).item() for p, phi in zip(posteriors, fresh.phi, strict=True)])
+    reached = np.mean(
+        [p.log_ratio(phi.unsqueeze(0)).item() for p, phi in zip(posteriors, fresh.phi, strict=True)]
+    )
     squares = (fresh.y[:] - fresh.phi).square().sum(1)
-    exact = torch.logaddexp(-squares / 2, -squares / 0.02 + math.log(100)) + math.log(100 / (4 * math.pi))
+    exact = torch.logaddexp(-squares / 2, -squares / 0.02 + math.log(100)) + math.log(
+        100 / (4 * math.pi)
+    )
     assert reached > exact.mean().item() - 0.35
     assert exact.mean().item() - 0.35 > 2.9
 
@@ -94,8 +120,12 @@ def test_samples_with_the_exact_bound_follow_the_density(fitted_peak):
     weights = posterior.bank_scores().double().softmax(0)
     near = ((posterior.bank.phi - torch.tensor([0.5, -1.0])).norm(dim=1) < 0.3).double()
     share = (weights * near).sum().item()
-    error = math.sqrt((weights.square() * (near - share) ** 2).sum().item() + share * (1 - share) / 4_000)
-    assert ((samples - torch.tensor([0.5, -1.0])).norm(dim=1) < 0.3).double().mean().item() == pytest.approx(share, abs=4 * error)
+    error = math.sqrt(
+        (weights.square() * (near - share) ** 2).sum().item() + share * (1 - share) / 4_000
+    )
+    assert (
+        (samples - torch.tensor([0.5, -1.0])).norm(dim=1) < 0.3
+    ).double().mean().item() == pytest.approx(share, abs=4 * error)
 
 
 def values(model, phi):
@@ -127,21 +157,30 @@ def test_files_calibration_and_diagnoses_work_with_it(fitted_peak, tmp_path):
 
 def test_a_fit_goes_on_from_its_heads(fitted_peak):
     simulations = eande.simulate(peaked, PRIOR, 2_000, seed=3, progress=False)
-    settings = eande.FitSettings(similarity="gaussians", embedding_dimension=8, epochs=1, learning_rate=1e-5, device="cpu")
+    settings = eande.FitSettings(
+        similarity="gaussians", embedding_dimension=8, epochs=1, learning_rate=1e-5, device="cpu"
+    )
     model = eande.fit(simulations, PRIOR, warm_start=fitted_peak, settings=settings, progress=False)
     assert model.history[0]["held_out_log_ratio"] > 2.5
 
 
-@pytest.mark.parametrize(("before", "after"), [("cosine", "gaussians"), ("cosine", "dot"), ("dot", "gaussians")])
+@pytest.mark.parametrize(
+    ("before", "after"), [("cosine", "gaussians"), ("cosine", "dot"), ("dot", "gaussians")]
+)
 def test_going_on_with_another_similarity_takes_it(before, after):
     simulations = eande.simulate(peaked, PRIOR, 500, seed=3, progress=False)
     first = quick_fit(simulations, PRIOR, epochs=1, similarity=before)
     settings = eande.FitSettings(similarity=after, embedding_dimension=4, epochs=1, device="cpu")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", eande.EandeWarning)
-        found = [eande.fit(simulations, PRIOR, warm_start=first, settings=settings, progress=False) for _ in range(2)]
+        found = [
+            eande.fit(simulations, PRIOR, warm_start=first, settings=settings, progress=False)
+            for _ in range(2)
+        ]
     assert type(found[0].similarity).__name__.lower() == after
-    torch.testing.assert_close(*(dict(model.similarity.named_parameters()) for model in found), rtol=0, atol=0)
+    torch.testing.assert_close(
+        *(dict(model.similarity.named_parameters()) for model in found), rtol=0, atol=0
+    )
 
 
 @pytest.mark.filterwarnings("ignore:pooling 2 observations")
@@ -152,7 +191,12 @@ def test_observations_pool(fitted_peak):
     torch.testing.assert_close(pooled.score(phi), each[0].score(phi) + each[1].score(phi))
     samples = pooled.sample(1_000, seed=0)[0]
     assert (samples.mean(0) - ys.mean(0)).abs().max() < 0.3
-    weights = torch.cat([posterior.bank_scores().unsqueeze(0) for posterior in each]).sum(0).double().softmax(0)
+    weights = (
+        torch.cat([posterior.bank_scores().unsqueeze(0) for posterior in each])
+        .sum(0)
+        .double()
+        .softmax(0)
+    )
     mean = weights @ pooled.bank.phi.double()
     assert (samples.mean(0) - mean).abs().max() < 0.1, "samples and bank are of one posterior"
 
@@ -160,36 +204,81 @@ def test_observations_pool(fitted_peak):
 def test_ensembles_are_means_of_ratios(fitted_peak, tmp_path):
     """Members may differ in similarity and width; files, exponents and samples are as of one model."""
     simulations = eande.simulate(peaked, PRIOR, 600, seed=5, progress=False)
-    other = quick_fit(simulations, PRIOR, epochs=2, similarity="cosine", embedding_dimension=4, width=16)
-    joint, y, phi = eande.ensemble([fitted_peak, other]), torch.tensor([1.0, -1.0]), PRIOR.sample(500, seed=2)
-    each = torch.stack([model.posterior(y, draws=20_000).log_ratio(phi) for model in (fitted_peak, other)])
-    torch.testing.assert_close(joint.posterior(y, draws=20_000).log_ratio(phi), each.logsumexp(0) - math.log(2), rtol=0, atol=1e-3)
+    other = quick_fit(
+        simulations, PRIOR, epochs=2, similarity="cosine", embedding_dimension=4, width=16
+    )
+    joint, y, phi = (
+        eande.ensemble([fitted_peak, other]),
+        torch.tensor([1.0, -1.0]),
+        PRIOR.sample(500, seed=2),
+    )
+    each = torch.stack(
+        [model.posterior(y, draws=20_000).log_ratio(phi) for model in (fitted_peak, other)]
+    )
+    torch.testing.assert_close(
+        joint.posterior(y, draws=20_000).log_ratio(phi),
+        each.logsumexp(0) - math.log(2),
+        rtol=0,
+        atol=1e-3,
+    )
     before = joint.posterior(y).score(phi)
     joint.similarity.set_exponent(0.8, 0.1 * torch.ones(8 + 4), torch.zeros(8 + 4))
-    features = torch.cat([model.similarity.features(model.embed_all(y.unsqueeze(0))) for model in (fitted_peak, other)], dim=1)
-    torch.testing.assert_close(joint.posterior(y).score(phi), 0.8 * (0.1 * features.sum()).exp() * before, rtol=1e-3, atol=1e-3)
+    features = torch.cat(
+        [
+            model.similarity.features(model.embed_all(y.unsqueeze(0)))
+            for model in (fitted_peak, other)
+        ],
+        dim=1,
+    )
+    torch.testing.assert_close(
+        joint.posterior(y).score(phi),
+        0.8 * (0.1 * features.sum()).exp() * before,
+        rtol=1e-3,
+        atol=1e-3,
+    )
     joint.save(tmp_path / "joint.eande")
-    torch.testing.assert_close(eande.load(tmp_path / "joint.eande").posterior(y).log_ratio(phi), joint.posterior(y).log_ratio(phi))
+    torch.testing.assert_close(
+        eande.load(tmp_path / "joint.eande").posterior(y).log_ratio(phi),
+        joint.posterior(y).log_ratio(phi),
+    )
     posterior = joint.posterior(y)
     samples = posterior.sample(200, seed=0, bound="exact")[0]
-    assert posterior.score(samples).max() <= joint.similarity.bound(posterior.embedded.unsqueeze(0)).item()
+    assert (
+        posterior.score(samples).max()
+        <= joint.similarity.bound(posterior.embedded.unsqueeze(0)).item()
+    )
 
 
-@pytest.mark.filterwarnings("ignore::eande.core.checks.EandeWarning")
+@pytest.mark.filterwarnings("ignore::eande.foundations.checks.EandeWarning")
 def test_several_are_fitted_with_nothing_said():
     """The defaults make an ensemble whose ratio is the mean of its members'."""
     simulations = eande.simulate(peaked, PRIOR, 600, seed=5, progress=False)
-    joint = eande.fit(simulations, PRIOR, members=2, settings=eande.FitSettings(epochs=20, device="cpu"), progress=False)
+    joint = eande.fit(
+        simulations,
+        PRIOR,
+        members=2,
+        settings=eande.FitSettings(epochs=20, device="cpu"),
+        progress=False,
+    )
     assert all(isinstance(member.similarity, Gaussians) for member in joint.members)
     y, phi = torch.tensor([1.0, -1.0]), PRIOR.sample(500, seed=2)
-    each = torch.stack([member.posterior(y, draws=20_000).log_ratio(phi) for member in joint.members])
-    torch.testing.assert_close(joint.posterior(y, draws=20_000).log_ratio(phi), each.logsumexp(0) - math.log(2), rtol=0, atol=1e-3)
+    each = torch.stack(
+        [member.posterior(y, draws=20_000).log_ratio(phi) for member in joint.members]
+    )
+    torch.testing.assert_close(
+        joint.posterior(y, draws=20_000).log_ratio(phi),
+        each.logsumexp(0) - math.log(2),
+        rtol=0,
+        atol=1e-3,
+    )
     assert (each[0] - each[1]).abs().max() > 0.1
 
 
 def test_what_does_not_go_with_it_is_said():
     for options in ({"memory_bank": 10}, {"view_weight": 0.1}):
-        with pytest.raises(eande.InputError, match="'cosine' or 'dot' with memory_bank or view_weight"):
+        with pytest.raises(
+            eande.InputError, match="'cosine' or 'dot' with memory_bank or view_weight"
+        ):
             eande.FitSettings(similarity="gaussians", **options)
     with pytest.raises(eande.InputError, match="heads: expected a whole number of at least 1"):
         Gaussians(3, heads=0)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from scipy.integrate import solve_ivp
 
-from eande.core.checks import InputError
+from eande.foundations.checks import InputError
 from eande.simulators.lorenz96 import Lorenz96
 
 SYSTEMS = [Lorenz96(observations=5), Lorenz96(observations=5, b=1.0)]
@@ -19,7 +19,9 @@ needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a C
 
 
 def trajectories(state, forcing, system):
-    from eande.simulators.lorenz96_kernel import trajectories  # here, so that the tests of the CUDA kernel run without numba
+    from eande.simulators.lorenz96_kernel import (
+        trajectories,  # here, so that the tests of the CUDA kernel run without numba
+    )
 
     return trajectories(state, forcing, system)
 
@@ -30,7 +32,9 @@ def start(n, seed=0, system=SYSTEMS[0]):
 
 def settled(n, b, forcing=8.0):
     """States on the attractor: the fast variables of a standard normal start are far too large, and need tiny steps to settle."""
-    return trajectories(start(n), np.full(n, forcing), Lorenz96(observations=1, spin_up=10.0, step=0.0025, b=b))[:, -1].astype(np.float64)
+    return trajectories(
+        start(n), np.full(n, forcing), Lorenz96(observations=1, spin_up=10.0, step=0.0025, b=b)
+    )[:, -1].astype(np.float64)
 
 
 def by_loops(system, state, forcing):
@@ -39,7 +43,12 @@ def by_loops(system, state, forcing):
     u, v = state[:slow], state[slow:]
     du, dv = np.empty(slow), np.empty(ring)
     for k in range(slow):
-        du[k] = -u[k - 1] * (u[k - 2] - u[(k + 1) % slow]) - u[k] + forcing - system.h * system.c * v[fast * k : fast * (k + 1)].mean()
+        du[k] = (
+            -u[k - 1] * (u[k - 2] - u[(k + 1) % slow])
+            - u[k]
+            + forcing
+            - system.h * system.c * v[fast * k : fast * (k + 1)].mean()
+        )
     for i in range(ring):
         advection = -system.b * v[(i + 1) % ring] * (v[(i + 2) % ring] - v[i - 1])
         dv[i] = system.c * (advection - v[i] + system.h / fast * u[i // fast])
@@ -68,9 +77,20 @@ def test_the_scheme_agrees_with_a_tight_integrator(b):
     """Over one time unit, against an eighth-order scheme at tolerance 1e-12."""
     system = Lorenz96(observations=10, step=0.00025, b=b)
     state = settled(1, b)[0]
-    exact = solve_ivp(lambda _t, x: by_loops(system, x, 8.0), (0, 1), state, method="DOP853", rtol=1e-12, atol=1e-12).y[:, -1]
-    ours = system.reference(torch.as_tensor(state[None]), torch.tensor([8.0], dtype=torch.float64))[0, -1]
-    assert np.abs(ours.numpy() - exact).max() < 1e-3  # a rounding error grows by orders of magnitude in one time unit
+    exact = solve_ivp(
+        lambda _t, x: by_loops(system, x, 8.0),
+        (0, 1),
+        state,
+        method="DOP853",
+        rtol=1e-12,
+        atol=1e-12,
+    ).y[:, -1]
+    ours = system.reference(torch.as_tensor(state[None]), torch.tensor([8.0], dtype=torch.float64))[
+        0, -1
+    ]
+    assert (
+        np.abs(ours.numpy() - exact).max() < 1e-3
+    )  # a rounding error grows by orders of magnitude in one time unit
 
 
 @pytest.mark.parametrize("b", [10.0, 1.0])
@@ -78,7 +98,9 @@ def test_convergence_is_of_fourth_order(b):
     state, forcing = torch.as_tensor(settled(4, b)), torch.full((4,), 8.0, dtype=torch.float64)
 
     def end(step):
-        return Lorenz96(observations=1, interval=0.2, step=step, b=b).reference(state, forcing)[:, -1]
+        return Lorenz96(observations=1, interval=0.2, step=step, b=b).reference(state, forcing)[
+            :, -1
+        ]
 
     exact = end(0.000125)
     errors = [(end(step) - exact).norm().item() for step in (0.004, 0.002, 0.001)]
@@ -112,14 +134,20 @@ def test_shifting_the_ring_shifts_the_solution():
 def largest_exponent(forcing, b):
     """The mean growth rate of a small difference, renormalised at every observation."""
     system = Lorenz96(observations=1, interval=0.1, b=b)
-    state = trajectories(start(8), np.full(8, forcing), Lorenz96(observations=1, spin_up=20.0, b=b))[:, -1].astype(np.float64)
+    state = trajectories(
+        start(8), np.full(8, forcing), Lorenz96(observations=1, spin_up=20.0, b=b)
+    )[:, -1].astype(np.float64)
     size, growth = 1e-6, []
     other = state + size * start(8, seed=1)
     for time in range(200):
-        state, other = np.split(one_interval(np.concatenate([state, other]), np.full(16, forcing), system), 2)
+        state, other = np.split(
+            one_interval(np.concatenate([state, other]), np.full(16, forcing), system), 2
+        )
         difference = other - state
         length = np.linalg.norm(difference, axis=1, keepdims=True)
-        if time >= 50:  # by then the difference points along the fastest growth and has the size it was given
+        if (
+            time >= 50
+        ):  # by then the difference points along the fastest growth and has the size it was given
             growth.append(np.log(length / size) / system.interval)
         other = state + difference / length * size
     return np.mean(growth)
@@ -144,7 +172,11 @@ def test_halving_the_step_leaves_the_statistics():
     for forcing in (4.0, 12.0, 21.0):
         moments = []
         for step in (0.005, 0.0025):
-            data = trajectories(start(64, seed=int(1e4 * step)), np.full(64, forcing), Lorenz96(observations=100, step=step, spin_up=10.0))
+            data = trajectories(
+                start(64, seed=int(1e4 * step)),
+                np.full(64, forcing),
+                Lorenz96(observations=100, step=step, spin_up=10.0),
+            )
             u = data[..., :36].mean(axis=(1, 2)), data[..., :36].var(axis=(1, 2))
             moments.append([(x.mean(), x.std() / 8) for x in u])
         for (a, a_error), (b, b_error) in zip(*moments, strict=True):
@@ -171,7 +203,9 @@ def test_only_the_radius_of_the_parameters_matters():
 def test_wrong_settings():
     with pytest.raises(InputError, match=r"step: expected a divisor of the interval 0.1, got 0.03"):
         Lorenz96(step=0.03)
-    with pytest.raises(InputError, match="observations: expected a whole number of at least 1, got 0"):
+    with pytest.raises(
+        InputError, match="observations: expected a whole number of at least 1, got 0"
+    ):
         Lorenz96(observations=0)
     with pytest.raises(InputError, match="device: expected one of 'cpu', 'cuda', got 'tpu'"):
         Lorenz96(device="tpu")
@@ -180,7 +214,9 @@ def test_wrong_settings():
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a CUDA device is there")
 def test_a_missing_cuda_device_is_named():
     system = Lorenz96(observations=1, device="cuda")
-    with pytest.raises(InputError, match="device: expected 'cpu' where torch finds no CUDA device, got 'cuda'"):
+    with pytest.raises(
+        InputError, match="device: expected 'cpu' where torch finds no CUDA device, got 'cuda'"
+    ):
         system(np.array([[3.0, 4.0]]), np.random.default_rng(0))
 
 
@@ -195,7 +231,9 @@ def test_windows_and_subsamples_are_views():
     for part in (data[:, 3:7], data[:, ::4], data[:, :, :36], data[:, 2:10:2, 36:]):
         assert np.shares_memory(part, data)
         assert torch.from_numpy(part).data_ptr() == part.ctypes.data
-    assert data[1, 3:7].flags.c_contiguous  # time first: a window of one trajectory is one piece of memory
+    assert data[
+        1, 3:7
+    ].flags.c_contiguous  # time first: a window of one trajectory is one piece of memory
 
 
 ON_CUDA = {
@@ -221,7 +259,9 @@ def test_the_cuda_kernel_equals_the_reference(system, n):
 
     state, forcing = start(n, system=system), np.linspace(4, 21, n)
     ours = on_cuda(state, forcing, system)
-    reference = system.reference(torch.as_tensor(state, device="cuda"), torch.as_tensor(forcing, device="cuda"))
+    reference = system.reference(
+        torch.as_tensor(state, device="cuda"), torch.as_tensor(forcing, device="cuda")
+    )
     assert ours.is_cuda
     assert ours.dtype == torch.float32
     assert ours.shape == reference.shape
@@ -234,7 +274,10 @@ def test_the_cuda_and_the_cpu_kernel_agree(b):
     """From the same generator, so that starts and forcings are the same as well."""
     pytest.importorskip("numba")
     phi = Lorenz96().prior.sample(64, seed=0).numpy()
-    cpu, cuda = (Lorenz96(observations=5, b=b, device=device)(phi, np.random.default_rng(0)) for device in ("cpu", "cuda"))
+    cpu, cuda = (
+        Lorenz96(observations=5, b=b, device=device)(phi, np.random.default_rng(0))
+        for device in ("cpu", "cuda")
+    )
     assert np.abs(cuda.cpu().numpy() - cpu).max() < 1e-6 * np.abs(cpu).max()
 
 
@@ -252,16 +295,20 @@ def test_every_cuda_run_is_the_same():
 @needs_cuda
 def test_too_many_slow_variables_for_one_block():
     with pytest.raises(InputError, match="slow: expected at most 768 with device 'cuda', got 769"):
-        Lorenz96(observations=1, slow=769, fast=1, device="cuda")(np.array([[3.0, 4.0]]), np.random.default_rng(0))
+        Lorenz96(observations=1, slow=769, fast=1, device="cuda")(
+            np.array([[3.0, 4.0]]), np.random.default_rng(0)
+        )
 
 
 def test_the_kernel_leaves_the_threads_of_torch_alone():
     script = """
         import torch
         torch.set_num_threads(1)
-        from eande.experiments import lorenz96 as study
+        from eande.studies import lorenz96 as study
         study.make_data(study.SIZES["toy"], 0, "cpu", progress=False)
         print(torch.get_num_threads())
     """
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=True, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)], check=True, capture_output=True, text=True
+    )
     assert done.stdout.strip() == "1"

@@ -7,12 +7,20 @@ import numpy as np
 import pytest
 import torch
 
-from eande.core.rejection import BudgetExceeded
-from eande.core.seeds import generator
 from eande.diagnostics.distances import squared_mmd
-from eande.experiments.ring import _evaluate_one, angle_histogram, budget_estimates, calibration, draw, reference_angles, reference_samples
+from eande.foundations.seeds import generator
+from eande.inference.samplers.rejection import BudgetExceeded
+from eande.networks.lorenz96 import RingGrid, SmallRingEncoder, lorenz96_encoder
 from eande.simulators.lorenz96 import Lorenz96
-from eande.simulators.lorenz96_encoder import RingGrid, SmallRingEncoder, lorenz96_encoder
+from eande.studies.ring import (
+    _evaluate_one,
+    angle_histogram,
+    budget_estimates,
+    calibration,
+    draw,
+    reference_angles,
+    reference_samples,
+)
 
 
 def test_squared_mmd_is_the_printed_sum():
@@ -22,13 +30,20 @@ def test_squared_mmd_is_the_printed_sum():
         return math.exp(-((a - b) ** 2).sum().item() / (2 * 0.3**2))
 
     expected = (
-        sum(kernel(a, b) for a in x for b in x) / 25 + sum(kernel(a, b) for a in y for b in y) / 49 - 2 * sum(kernel(a, b) for a in x for b in y) / 35
+        sum(kernel(a, b) for a in x for b in x) / 25
+        + sum(kernel(a, b) for a in y for b in y) / 49
+        - 2 * sum(kernel(a, b) for a in x for b in y) / 35
     )
     assert squared_mmd(x, y, [0.3]).item() == pytest.approx(expected, rel=1e-5)
 
 
 def test_the_floor_of_the_mmd_is_two_over_m():
-    values = [squared_mmd(*(reference_samples(10.0, 100, 2 * i + j) / 15 for j in range(2)), [0.01]).item() for i in range(40)]
+    values = [
+        squared_mmd(
+            *(reference_samples(10.0, 100, 2 * i + j) / 15 for j in range(2)), [0.01]
+        ).item()
+        for i in range(40)
+    ]
     assert np.mean(values) == pytest.approx(0.0197, rel=0.03)
 
 
@@ -86,7 +101,12 @@ def test_a_calibrated_ring_is_found_calibrated():
 
 
 def test_wrong_rings_are_told_from_the_right_one():
-    right, wide, narrow, broken = measure(0.1), measure(0.1, stated=0.4), measure(0.1, stated=0.03), measure(0.1, lost=0.25)
+    right, wide, narrow, broken = (
+        measure(0.1),
+        measure(0.1, stated=0.4),
+        measure(0.1, stated=0.03),
+        measure(0.1, lost=0.25),
+    )
     assert wide["z"].std() < 0.5
     assert (wide["mass_above"] < 0.5).mean() > 0.9
     assert narrow["z"].std() > 2
@@ -96,7 +116,11 @@ def test_wrong_rings_are_told_from_the_right_one():
     assert np.median(broken["mmd2_0.05_500"]) > 2 * np.median(right["mmd2_0.05_500"])
 
 
-@pytest.mark.parametrize("make", [lambda: SmallRingEncoder(8), lambda: lorenz96_encoder(8, depth=18, width=8)], ids=["small", "resnet"])
+@pytest.mark.parametrize(
+    "make",
+    [lambda: SmallRingEncoder(8), lambda: lorenz96_encoder(8, depth=18, width=8)],
+    ids=["small", "resnet"],
+)
 def test_encoders_see_the_ring_as_a_ring(make):
     """A turn of the ring by the encoder's stride leaves its pooled output as it was."""
     torch.manual_seed(0)
@@ -150,17 +174,31 @@ def test_coverage_and_the_prior_are_told_from_weights():
 
     def posteriors(stated):
         similarity = SimpleNamespace(
-            score=lambda f, g: -(((f - g.T) / stated) ** 2) / 2, paired_score=lambda f, g: -(((f - g)[:, 0] / stated) ** 2) / 2
+            score=lambda f, g: -(((f - g.T) / stated) ** 2) / 2,
+            paired_score=lambda f, g: -(((f - g)[:, 0] / stated) ** 2) / 2,
         )
-        model = SimpleNamespace(similarity=similarity, device=torch.device("cpu"), emulate=lambda phi: phi.norm(dim=1, keepdim=True))
+        model = SimpleNamespace(
+            similarity=similarity,
+            device=torch.device("cpu"),
+            emulate=lambda phi: phi.norm(dim=1, keepdim=True),
+        )
         draws = prior.sample(20_000, seed=5)
         bank = SimpleNamespace(phi=draws, emulated=draws.norm(dim=1, keepdim=True))
-        return [SimpleNamespace(model=model, bank=bank, embedded=one.view(1), log_normalizer=0.0) for one in observed]
+        return [
+            SimpleNamespace(model=model, bank=bank, embedded=one.view(1), log_normalizer=0.0)
+            for one in observed
+        ]
 
     right, narrow = (calibration(posteriors(stated), phi, 0) for stated in (0.3, 0.1))
     covered = right["regions"]["all"]["coverage"]
     assert all(abs(covered[level] - int(level) / 100) < 0.09 for level in covered)
     assert 0.85 < right["regions"]["all"]["radial_z_rms"] < 1.15
-    assert min(right["prior_recovery"]["p_value_of_counts"], right["prior_recovery"]["p_value_of_radii"]) > 1e-3
+    assert (
+        min(
+            right["prior_recovery"]["p_value_of_counts"],
+            right["prior_recovery"]["p_value_of_radii"],
+        )
+        > 1e-3
+    )
     assert narrow["regions"]["all"]["coverage"]["80"] < 0.5
     assert narrow["regions"]["all"]["radial_z_rms"] > 2

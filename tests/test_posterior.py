@@ -11,16 +11,18 @@ from scipy import stats
 from torch.distributions import Independent, MultivariateNormal, Normal
 
 from conftest import Function, exact_model, quick_fit
-from eande.core.checks import EandeWarning, InputError
-from eande.core.model import EmbedAndEmulate
-from eande.core.networks import ResidualMLP
-from eande.core.prior import BoxPrior, DistributionPrior, SamplerPrior
-from eande.core.rejection import BudgetExceeded, SampleInfo, acceptance_rejection
-from eande.core.similarities import Cosine, Dot
 from eande.diagnostics.distances import l1_distance
-from eande.experiments.synthetic import angle_test
-from eande.simulation.simulate import simulate
+from eande.foundations.checks import EandeWarning, InputError
+from eande.inference.model import EmbedAndEmulate
+from eande.inference.samplers.rejection import BudgetExceeded, SampleInfo, acceptance_rejection
+from eande.networks.mlp import ResidualMLP
+from eande.priors.box import BoxPrior
+from eande.priors.distribution import DistributionPrior
+from eande.priors.draws import SamplerPrior
+from eande.similarities.similarities import Cosine, Dot
+from eande.simulation.run.simulate import simulate
 from eande.simulators.von_mises_fisher import VonMisesFisher
+from eande.studies.synthetic import angle_test
 
 ALPHA = 1e-3  # false-alarm rate of every two-sample test here; seeds are fixed
 
@@ -50,7 +52,9 @@ def test_the_same_test_flags_a_temperature_off_by_thirty_percent(kappa):
     y = observation(task)
     exact = task.sample_posterior(y, 20_000, seed=1)
     for factor in (0.7, 1.3):
-        samples, _ = exact_model(task, temperature=factor / kappa).posterior(y).sample(20_000, seed=0)
+        samples, _ = (
+            exact_model(task, temperature=factor / kappa).posterior(y).sample(20_000, seed=0)
+        )
         assert angle_test(task, y, samples, exact) < ALPHA
 
 
@@ -66,8 +70,8 @@ def test_a_bound_that_is_far_too_low_corrects_itself():
 
 def test_samples_are_those_the_final_bound_would_have_given(monkeypatch):
     """In batches of 5 the bound rises again and again: earlier acceptances must be tested again, or samples of the low bound stay in."""
-    monkeypatch.setattr("eande.core.rejection._SMALLEST_BATCH", 5)
-    monkeypatch.setattr("eande.core.rejection._LARGEST_BATCH", 5)
+    monkeypatch.setattr("eande.inference.samplers.rejection._SMALLEST_BATCH", 5)
+    monkeypatch.setattr("eande.inference.samplers.rejection._LARGEST_BATCH", 5)
     posterior = exact_model(task := VonMisesFisher(8, seed=1)).posterior(observation(task))
     for seed in range(30):
         raised, info = posterior.sample(60, seed=seed, bound=-1.0)
@@ -86,17 +90,28 @@ def box_model(names=("a", "b"), similarity=None):
     """A model on a box with a smooth, bimodal, known score: peaks at ±(1, 1) in a box of half-width 3."""
 
     def emulator(phi):
-        bump = torch.exp(-((phi.abs() - 1) ** 2).sum(1) / 0.5) * torch.where(phi.prod(1) > 0, 1.0, 0.0)
+        bump = torch.exp(-((phi.abs() - 1) ** 2).sum(1) / 0.5) * torch.where(
+            phi.prod(1) > 0, 1.0, 0.0
+        )
         return torch.stack([bump, (1 - bump**2).clamp(min=0).sqrt()], 1)
 
     prior = BoxPrior([-3, -3], [3, 3], names=names)
     first = Function(lambda y: torch.stack([y[:, 0], 0 * y[:, 0]], 1))
-    return EmbedAndEmulate(first, Function(emulator), similarity or Cosine(0.2), prior, y_shape=(1,), embedding_dimension=2)
+    return EmbedAndEmulate(
+        first,
+        Function(emulator),
+        similarity or Cosine(0.2),
+        prior,
+        y_shape=(1,),
+        embedding_dimension=2,
+    )
 
 
 def test_log_prob_integrates_to_one_on_a_box():
     posterior = box_model().posterior([1.0])
-    assert re.fullmatch(r"Posterior\(of a, b; log C = \S+ ± \S+, carried by \d+ draws\)", repr(posterior))
+    assert re.fullmatch(
+        r"Posterior\(of a, b; log C = \S+ ± \S+, carried by \d+ draws\)", repr(posterior)
+    )
     edge = torch.linspace(-3, 3, 601)
     middle = (edge[1:] + edge[:-1]) / 2
     grid = torch.cartesian_prod(middle, middle)
@@ -105,14 +120,19 @@ def test_log_prob_integrates_to_one_on_a_box():
     assert abs(integral - 1) < 3 * posterior.normalizer_error
     # A normaliser wrong by ten errors must not pass.
     posterior.log_normalizer += 10 * posterior.normalizer_error
-    assert abs((posterior.log_prob(grid).double().exp().sum() * 0.01**2).item() - 1) > 3 * posterior.normalizer_error
+    assert (
+        abs((posterior.log_prob(grid).double().exp().sum() * 0.01**2).item() - 1)
+        > 3 * posterior.normalizer_error
+    )
 
 
 def test_the_reported_error_of_the_normaliser_is_its_spread():
     model = box_model()
     values, errors = [], []
     for repetition in range(200):
-        prior = SamplerPrior(lambda n, seed, shift=repetition: model.prior.sample(n, seed=seed + shift))
+        prior = SamplerPrior(
+            lambda n, seed, shift=repetition: model.prior.sample(n, seed=seed + shift)
+        )
         posterior = model.posterior([1.0], prior=prior, draws=2_000)
         values.append(posterior.log_normalizer)
         errors.append(posterior.normalizer_error)
@@ -122,7 +142,14 @@ def test_the_reported_error_of_the_normaliser_is_its_spread():
 def test_parameters_beyond_the_emulators_numbers_have_no_density():
     prior = DistributionPrior(Independent(Normal(torch.zeros(2), torch.ones(2)), 1))
     network = ResidualMLP(2, 4, width=8, blocks=1, normalization="layer")
-    posterior = EmbedAndEmulate(Function(lambda y: y.repeat(1, 4)), network, Cosine(0.2), prior, y_shape=(1,), embedding_dimension=4).posterior([1.0])
+    posterior = EmbedAndEmulate(
+        Function(lambda y: y.repeat(1, 4)),
+        network,
+        Cosine(0.2),
+        prior,
+        y_shape=(1,),
+        embedding_dimension=4,
+    ).posterior([1.0])
     far = torch.tensor([[1e18, 0.0], [1e19, 1e19], [3e38, 0.0]])
     assert (posterior.log_prob(far) < -1e30).all()
     assert not posterior.log_ratio(far).isnan().any()
@@ -211,13 +238,27 @@ def test_another_prior_agrees_with_its_exact_posterior():
 
 
 @pytest.mark.parametrize(
-    "other", [BoxPrior([-3], [0]), DistributionPrior(Independent(Normal(torch.tensor([-0.3]), torch.tensor([0.1])), 1))], ids=["box", "normal"]
+    "other",
+    [
+        BoxPrior([-3], [0]),
+        DistributionPrior(Independent(Normal(torch.tensor([-0.3]), torch.tensor([0.1])), 1)),
+    ],
+    ids=["box", "normal"],
 )
 def test_another_prior_that_disagrees_with_the_data_is_sampled_all_the_same(other):
     """The score's peak lies where that prior has nothing, or next to nothing."""
     prior = BoxPrior([-3], [3])
-    encoder = Function(lambda y: torch.cat([y, -0.5 * torch.ones_like(y)], dim=1) / 0.3**2 * math.sqrt(2))
-    model = EmbedAndEmulate(encoder, Function(lambda phi: torch.cat([phi, phi.square()], dim=1)), Dot(2), prior, y_shape=(1,), embedding_dimension=2)
+    encoder = Function(
+        lambda y: torch.cat([y, -0.5 * torch.ones_like(y)], dim=1) / 0.3**2 * math.sqrt(2)
+    )
+    model = EmbedAndEmulate(
+        encoder,
+        Function(lambda phi: torch.cat([phi, phi.square()], dim=1)),
+        Dot(2),
+        prior,
+        y_shape=(1,),
+        embedding_dimension=2,
+    )
     samples, info = model.posterior([1.0], prior=other, draws=100_000).sample(5_000, seed=0)
     assert isinstance(info, SampleInfo)
     if isinstance(other, BoxPrior):
@@ -229,19 +270,23 @@ def test_another_prior_that_disagrees_with_the_data_is_sampled_all_the_same(othe
 
 
 def test_where_rejection_needs_more_than_was_foretold_tempering_takes_over(monkeypatch):
-    monkeypatch.setattr("eande.core.posterior._TIMES_FORETOLD", 0.01)
-    monkeypatch.setattr("eande.core.posterior._LEAST_BUDGET", 1_000)
+    monkeypatch.setattr("eande.inference.posterior._TIMES_FORETOLD", 0.01)
+    monkeypatch.setattr("eande.inference.posterior._LEAST_BUDGET", 1_000)
     samples, info = linear_gaussian_model(noise=0.1).posterior([0.3]).sample(5_000, seed=0)
     assert not isinstance(info, SampleInfo)
     mean, std = gaussian_posterior([0.3], noise=0.1)
     assert abs(samples.mean().item() - mean) < 0.2 * std
     with pytest.raises(BudgetExceeded):
-        linear_gaussian_model(noise=0.1).posterior([0.3]).sample(5_000, seed=0, max_evaluations=2_000)
+        linear_gaussian_model(noise=0.1).posterior([0.3]).sample(
+            5_000, seed=0, max_evaluations=2_000
+        )
 
 
 def test_a_prior_outside_the_training_support_is_refused_and_a_little_is_reported():
     model = box_model()
-    with pytest.raises(InputError, match=r"expected at most 1% of its mass outside .* got 5\d\.\d%"):
+    with pytest.raises(
+        InputError, match=r"expected at most 1% of its mass outside .* got 5\d\.\d%"
+    ):
         model.posterior([1.0], prior=BoxPrior([0, -3], [6.6, 3]))
     with pytest.warns(EandeWarning, match="outside the training prior's support") as warned:
         posterior = model.posterior([1.0], prior=BoxPrior([-3, -3], [3.03, 3]))
@@ -271,7 +316,10 @@ def test_a_proposal_of_ones_own():
 
 def test_the_budget_ends_sampling_with_what_was_found():
     posterior = linear_gaussian_model(noise=0.01).posterior([2.5])
-    with pytest.raises(BudgetExceeded, match=r"expected 10000 samples within 20000 evaluations, got \d+ .*acceptance rate") as caught:
+    with pytest.raises(
+        BudgetExceeded,
+        match=r"expected 10000 samples within 20000 evaluations, got \d+ .*acceptance rate",
+    ) as caught:
         posterior.sample(10_000, max_evaluations=20_000, sampler=acceptance_rejection)
     assert isinstance(caught.value.info, SampleInfo)
     assert caught.value.phi.shape[1] == 1
@@ -280,14 +328,21 @@ def test_the_budget_ends_sampling_with_what_was_found():
 
 def test_any_other_sampler_can_be_injected():
     posterior = box_model().posterior([1.0])
-    phi, info = posterior.sample(7, seed=3, sampler=lambda p, n, *, seed, steps: (p.bank.phi[:n], {"seed": seed, "steps": steps}), steps=4)
+    phi, info = posterior.sample(
+        7,
+        seed=3,
+        sampler=lambda p, n, *, seed, steps: (p.bank.phi[:n], {"seed": seed, "steps": steps}),
+        steps=4,
+    )
     assert phi.shape == (7, 2)
     assert info == {"seed": 3, "steps": 4}
 
 
 def test_the_encoder_runs_once_per_observation_and_values_are_fast(task, fitted):
     rows = []
-    hook = fitted.encoder.register_forward_hook(lambda _module, args, _out: rows.append(len(args[0])))
+    hook = fitted.encoder.register_forward_hook(
+        lambda _module, args, _out: rows.append(len(args[0]))
+    )
     try:
         posterior = fitted.posterior(observation(task))
         phi = task.prior.sample(100_000, seed=0)
@@ -308,7 +363,9 @@ def test_the_encoder_runs_once_per_observation_and_values_are_fast(task, fitted)
 def test_evaluation_stays_within_its_chunks(fitted, task):
     posterior = fitted.posterior(observation(task))
     rows = []
-    hook = fitted.emulator.register_forward_hook(lambda _module, args, _out: rows.append(len(args[0])))
+    hook = fitted.emulator.register_forward_hook(
+        lambda _module, args, _out: rows.append(len(args[0]))
+    )
     try:
         posterior.log_ratio(task.prior.sample(50_000, seed=0))
     finally:
@@ -337,4 +394,6 @@ def test_many_posteriors_equal_single_ones(task, fitted):
     ys = simulate(task, task.prior, 5, seed=0).y
     phi = task.prior.sample(100, seed=1)
     for y, together in zip(ys, fitted.posteriors(ys), strict=True):
-        assert torch.allclose(together.log_ratio(phi), fitted.posterior(y).log_ratio(phi), atol=1e-5)
+        assert torch.allclose(
+            together.log_ratio(phi), fitted.posterior(y).log_ratio(phi), atol=1e-5
+        )

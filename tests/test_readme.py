@@ -26,7 +26,9 @@ def test_the_example_runs(tmp_path, monkeypatch):
     grid = torch.cartesian_prod(torch.linspace(1, 4, 301), torch.linspace(0, 1, 201)).double()
     time = np.linspace(0, 4, 50)
     signal = np.exp(-grid[:, 1:].numpy() * time) * np.cos(grid[:, :1].numpy() * time)
-    weights = torch.as_tensor(-((scope["y_observed"] - signal) ** 2).sum(1) / (2 * 0.3**2)).softmax(0)
+    weights = torch.as_tensor(-((scope["y_observed"] - signal) ** 2).sum(1) / (2 * 0.3**2)).softmax(
+        0
+    )
     mean = weights @ grid
     std = (weights @ (grid - mean) ** 2).sqrt()
     assert ((samples.mean(0) - mean).abs() < 0.5 * std).all()
@@ -36,7 +38,9 @@ def test_the_example_runs(tmp_path, monkeypatch):
 def test_the_table_quotes_the_results():
     cells = json.loads((ROOT / "results" / "synthetic.json").read_text())["cells"]
     for cell in cells:
-        task = f"synthetic {'multimodal' if cell['redundant'] else 'unimodal'}, κ = {cell['kappa']} "
+        task = (
+            f"synthetic {'multimodal' if cell['redundant'] else 'unimodal'}, κ = {cell['kappa']} "
+        )
         row = next(line for line in README.splitlines() if task in line)
         assert f"| {cell['paper_l1']:.3f} | {cell['l1_median']:.4f} |" in row
     assert f"| {min(cell['smallest_r2'] for cell in cells):.4f} |" in README
@@ -44,14 +48,20 @@ def test_the_table_quotes_the_results():
     assert f"| {max(cell['largest_redundant_sensitivity'] or 0 for cell in cells):.2%} |" in README
 
 
-@pytest.mark.parametrize(("size", "file"), [("paper", "lorenz96-main.json"), ("small", "small/lorenz96-main.json")])
+@pytest.mark.parametrize(
+    ("size", "file"), [("paper", "lorenz96-main.json"), ("small", "small/lorenz96-main.json")]
+)
 def test_the_lorenz96_table_quotes_the_results(size, file):
     runs, cells, seeds = json.loads((ROOT / "results" / file).read_text())["runs"], [], 0
     for method in ("calibrated", "plain", "nre-c", "npe-c"):
         mine = [run for run in runs if run["method"] == method]
         seeds = max(seeds, len(mine))
         distances = [value for run in mine for value in run["per_datum"]["mmd2_0.05_2000"]]
-        cells.append(f"{np.mean([run['mean_log_ratio'] for run in mine]):.2f}, {np.median(distances):.5f}" if mine else "–")
+        cells.append(
+            f"{np.mean([run['mean_log_ratio'] for run in mine]):.2f}, {np.median(distances):.5f}"
+            if mine
+            else "–"
+        )
     assert f"| {size} | {seeds} | {' | '.join(cells)} |" in README
 
 

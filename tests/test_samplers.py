@@ -7,16 +7,23 @@ import torch
 
 import eande
 from conftest import Function
-from eande.core.rejection import SampleInfo
-from eande.core.similarities import Dot
-from eande.core.tempered import TemperedInfo, tempered
-from eande.diagnostics.importance import resample
+from eande.inference.samplers.importance import resample
+from eande.inference.samplers.rejection import SampleInfo
+from eande.inference.samplers.tempered import TemperedInfo, tempered
+from eande.similarities.similarities import Dot
 
 
 def posterior_of(score, prior, draws=50_000):
     """A posterior with any score: the datum says nothing, the emulator everything."""
     encoder = Function(lambda y: torch.ones(len(y), 1))
-    model = eande.EmbedAndEmulate(encoder, Function(lambda phi: score(phi).unsqueeze(1)), Dot(1), prior, y_shape=(1,), embedding_dimension=1)
+    model = eande.EmbedAndEmulate(
+        encoder,
+        Function(lambda phi: score(phi).unsqueeze(1)),
+        Dot(1),
+        prior,
+        y_shape=(1,),
+        embedding_dimension=1,
+    )
     return model.posterior(torch.zeros(1), draws=draws)
 
 
@@ -48,18 +55,26 @@ def test_mode_weights_in_ten_dimensions():
 def test_refining_finds_the_normaliser_that_no_prior_draw_carries():
     """A likelihood of width 0.02 five standard deviations away from the prior's middle: the product of both is known."""
     width, prior = 0.02, torch.distributions.MultivariateNormal(torch.zeros(2), 0.04 * torch.eye(2))
-    posterior = posterior_of(lambda phi: (phi - 1).square().sum(1) / (-2 * width**2), prior, draws=10_000)
+    posterior = posterior_of(
+        lambda phi: (phi - 1).square().sum(1) / (-2 * width**2), prior, draws=10_000
+    )
     exact = math.log(width**2 / (width**2 + 0.04)) - 1 / (width**2 + 0.04)
-    assert posterior.log_normalizer < exact - 5 * posterior.normalizer_error, "the case is not hard enough"
+    assert posterior.log_normalizer < exact - 5 * posterior.normalizer_error, (
+        "the case is not hard enough"
+    )
     phi = torch.full((1, 2), 0.98)
     for values in (posterior.log_prob, posterior.log_ratio):
         with pytest.warns(eande.EandeWarning, match=r"prior draws carry log C.*refine"):
             values(phi)
     refined = posterior.refine(seed=1)
-    assert refined.log_normalizer == pytest.approx(exact, abs=max(0.1, 4 * refined.normalizer_error))
+    assert refined.log_normalizer == pytest.approx(
+        exact, abs=max(0.1, 4 * refined.normalizer_error)
+    )
     assert refined.normalizer_error < 0.1
     # Warnings are errors here: this one has none left to give.
-    assert refined.log_prob(phi).item() == pytest.approx(posterior.unnormalized(phi).item() - exact, abs=max(0.1, 4 * refined.normalizer_error))
+    assert refined.log_prob(phi).item() == pytest.approx(
+        posterior.unnormalized(phi).item() - exact, abs=max(0.1, 4 * refined.normalizer_error)
+    )
     assert posterior.log_normalizer < exact - 1, "the posterior itself was changed"
     assert posterior.refine(seed=1).log_normalizer == refined.log_normalizer
 
@@ -69,7 +84,9 @@ def test_an_option_of_one_sampler_chooses_it():
     assert isinstance(posterior.sample(100)[1], SampleInfo)
     assert isinstance(posterior.sample(100, particles=500)[1], TemperedInfo)
     with pytest.raises(eande.BudgetExceeded) as caught:
-        posterior_of(lambda phi: -500 * phi.square().sum(1), cube(2)).sample(500, bound=0.0, max_evaluations=900)
+        posterior_of(lambda phi: -500 * phi.square().sum(1), cube(2)).sample(
+            500, bound=0.0, max_evaluations=900
+        )
     assert caught.value.info.evaluations == 900
     for options, message in (
         ({"max_evaluations": "x"}, "max_evaluations: expected a whole number"),
@@ -87,9 +104,13 @@ def test_refining_needs_a_density():
         posterior.refine()
     with pytest.warns(eande.EandeWarning, match="the prior has no more draws"):
         posterior.log_ratio(torch.zeros(1, 2))
-    unknown = eande.SamplerPrior(lambda n, seed: torch.randn(n, 2, generator=torch.Generator().manual_seed(seed)))
+    unknown = eande.SamplerPrior(
+        lambda n, seed: torch.randn(n, 2, generator=torch.Generator().manual_seed(seed))
+    )
     with pytest.warns(eande.EandeWarning, match=r"\(samples are not\): more draws"):
-        posterior_of(lambda phi: -50 * phi.square().sum(1), unknown, draws=500).log_ratio(torch.zeros(1, 2))
+        posterior_of(lambda phi: -50 * phi.square().sum(1), unknown, draws=500).log_ratio(
+            torch.zeros(1, 2)
+        )
 
 
 def test_ten_gaussian_parameters_with_a_gaussian_prior():
@@ -98,7 +119,9 @@ def test_ten_gaussian_parameters_with_a_gaussian_prior():
     y = torch.linspace(-0.8, 0.8, 10)
     posterior = posterior_of(lambda phi: (phi - y).square().sum(1) / -0.2, prior)
     phi, info = posterior.sample(10_000, seed=1, sampler=tempered)
-    errors = (phi.mean(0) - y / 2).abs() / (math.sqrt(0.05) / torch.tensor(info.effective_samples).clamp(max=10_000).sqrt())
+    errors = (phi.mean(0) - y / 2).abs() / (
+        math.sqrt(0.05) / torch.tensor(info.effective_samples).clamp(max=10_000).sqrt()
+    )
     # Ten chances of three standard errors and more: one in forty runs would exceed it; a seed that does not.
     assert errors.max() < 3
     assert torch.allclose(phi.var(0), torch.full((10,), 0.05), rtol=0.1)
@@ -116,7 +139,9 @@ def test_two_moons_have_equal_weights():
     """The common benchmark's observation (0, 0): two crescents."""
 
     def score(phi):
-        place = torch.stack([-(phi[:, 0] + phi[:, 1]).abs(), phi[:, 1] - phi[:, 0]], dim=1) / math.sqrt(2)
+        place = torch.stack(
+            [-(phi[:, 0] + phi[:, 1]).abs(), phi[:, 1] - phi[:, 0]], dim=1
+        ) / math.sqrt(2)
         offset = -place - torch.tensor([0.25, 0.0])
         radius = offset.norm(dim=1)
         inside = -((radius - 0.1) / 0.01).square() / 2 - radius.clamp(min=1e-6).log()
@@ -140,17 +165,24 @@ def test_both_samplers_agree_and_the_easy_case_is_exact():
 
 def test_the_budget_ends_a_run_with_what_there_is():
     posterior = posterior_of(two_modes, cube(10))
-    with pytest.raises(eande.BudgetExceeded, match=r"expected the exponent 1 within 400000 evaluations, got to 0\.") as stopped:
+    with pytest.raises(
+        eande.BudgetExceeded, match=r"expected the exponent 1 within 400000 evaluations, got to 0\."
+    ) as stopped:
         posterior.sample(1_000, sampler=tempered, max_evaluations=400_000)
     assert stopped.value.phi.shape == (20_000, 10)
     assert stopped.value.info.exponents[-1] < 1
 
 
 def test_a_prior_without_a_density_stays_with_rejection():
-    prior = eande.SamplerPrior(lambda n, seed: torch.rand(n, 2, generator=torch.Generator().manual_seed(seed)).numpy())
+    prior = eande.SamplerPrior(
+        lambda n, seed: torch.rand(n, 2, generator=torch.Generator().manual_seed(seed)).numpy()
+    )
     posterior = posterior_of(lambda phi: -(phi / 0.001).square().sum(1) / 2, prior)
     assert isinstance(posterior.sample(5)[1], SampleInfo)
-    with pytest.raises(eande.InputError, match="sampler: expected acceptance_rejection for a prior without a density, got tempered"):
+    with pytest.raises(
+        eande.InputError,
+        match="sampler: expected acceptance_rejection for a prior without a density, got tempered",
+    ):
         posterior.sample(10, sampler=tempered)
 
 
@@ -167,7 +199,9 @@ def test_particles_that_do_not_move_far_are_told():
         bent = phi[:, 1::2] - 4 * phi[:, ::2].square() + 0.5
         return -(bent / 0.01).square().sum(1) / 2
 
-    with pytest.warns(eande.EandeWarning, match="particles are still correlated with where they began"):
+    with pytest.warns(
+        eande.EandeWarning, match="particles are still correlated with where they began"
+    ):
         posterior_of(banana, cube(10)).sample(500, seed=0, sampler=tempered, particles=2_000)
 
 
@@ -179,7 +213,9 @@ def test_resampled_draws_follow_the_posterior():
     phi, info = posterior.sample(20_000, seed=0, sampler=resample)
     first = phi[phi.mean(1) > 0]
     # As many of each mode as the bank has, whose draws are an error of their own.
-    assert len(first) / len(phi) == pytest.approx(0.7, abs=4 * math.sqrt(0.21 / info.effective_draws) + 0.013)
+    assert len(first) / len(phi) == pytest.approx(
+        0.7, abs=4 * math.sqrt(0.21 / info.effective_draws) + 0.013
+    )
     assert torch.allclose(first.mean(0), torch.full((2,), 0.5), atol=0.01)
     assert torch.allclose(first.std(0), torch.full((2,), 0.1), atol=0.005)
     assert info.pareto_k < 0.5
@@ -190,7 +226,9 @@ def test_resampled_draws_follow_the_posterior():
 
 def test_resampling_says_when_too_few_draws_matter():
     posterior = posterior_of(lambda phi: two_modes(phi, width=0.05), cube(10), draws=5_000)
-    with pytest.warns(eande.EandeWarning, match=r"only \d+ of 5000 prior draws carry the posterior, Pareto k"):
+    with pytest.warns(
+        eande.EandeWarning, match=r"only \d+ of 5000 prior draws carry the posterior, Pareto k"
+    ):
         phi, info = posterior.sample(50, sampler=resample)
     assert phi.shape == (50, 10)
     assert info.effective_draws < 10

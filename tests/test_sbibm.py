@@ -9,9 +9,9 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from eande.cli import app
-from eande.core.checks import InputError
+from eande.cli.app import app
 from eande.diagnostics.distances import c2st
+from eande.foundations.checks import InputError
 from eande.simulators.sbibm import TASKS, read_reference
 
 N = 40_000
@@ -24,7 +24,9 @@ def draws(task, phi):
 
 def near(found, expected, spread):
     """Within five standard errors of a mean of N."""
-    np.testing.assert_array_less(np.abs(found - np.asarray(expected)), 5 * np.asarray(spread) / np.sqrt(N) + 1e-12)
+    np.testing.assert_array_less(
+        np.abs(found - np.asarray(expected)), 5 * np.asarray(spread) / np.sqrt(N) + 1e-12
+    )
 
 
 def test_moments_of_the_gaussian_tasks():
@@ -45,7 +47,9 @@ def test_two_moons_is_a_crescent():
     near(radius.std(), 0.01, 0.01)
     assert (y[:, 0] > -1e-6).all()
     near(np.arctan2(y[:, 1], y[:, 0]).std(), np.pi / np.sqrt(12), 1)
-    mirrored = draws("two_moons", [-0.5, -0.3])  # the other mode: same sum up to its sign, same difference
+    mirrored = draws(
+        "two_moons", [-0.5, -0.3]
+    )  # the other mode: same sum up to its sign, same difference
     near(mirrored.mean(0), draws("two_moons", [0.3, 0.5]).mean(0), 0.1)
 
 
@@ -67,9 +71,19 @@ def test_the_generalised_linear_model_counts_spikes():
     # The mean of the sums is Xᵀσ(Xφ), X the ones and the delayed stimulus.
     phi = np.array([0.4, *np.linspace(-1, 1, 9)], dtype=np.float32)
     stimulus = np.random.RandomState(42).randn(100)
-    design = np.stack([np.ones(100), *(np.concatenate([np.zeros(delay), stimulus[: 100 - delay]]) for delay in range(9))], axis=1)
+    design = np.stack(
+        [
+            np.ones(100),
+            *(np.concatenate([np.zeros(delay), stimulus[: 100 - delay]]) for delay in range(9)),
+        ],
+        axis=1,
+    )
     rates = 1 / (1 + np.exp(-design @ phi))
-    near(draws("bernoulli_glm", phi).mean(0), design.T @ rates, np.sqrt((design**2).T @ (rates * (1 - rates))))
+    near(
+        draws("bernoulli_glm", phi).mean(0),
+        design.T @ rates,
+        np.sqrt((design**2).T @ (rates * (1 - rates))),
+    )
     phi = TASKS["bernoulli_glm"].prior.sample(20_000, seed=0)
     assert phi[:, 0].var().item() == pytest.approx(2, rel=0.05)
 
@@ -88,7 +102,9 @@ def write_wheel(path, task="two_moons", count=100):
             folder = f"sbibm/tasks/{task}/files/num_observation_{number}"
             wheel.writestr(f"{folder}/observation.csv", text(y))
             wheel.writestr(f"{folder}/true_parameters.csv", text(phi))
-            wheel.writestr(f"{folder}/reference_posterior_samples.csv.bz2", bz2.compress(text(samples)))
+            wheel.writestr(
+                f"{folder}/reference_posterior_samples.csv.bz2", bz2.compress(text(samples))
+            )
     return path
 
 
@@ -101,7 +117,11 @@ def test_references_are_read_from_the_wheel(tmp_path):
 
 def test_what_is_no_wheel_is_said(tmp_path):
     (tmp_path / "text.whl").write_text("not a zip file")
-    for path, number in ((tmp_path / "missing.whl", 1), (tmp_path / "text.whl", 1), (write_wheel(tmp_path / "a.whl"), 11)):
+    for path, number in (
+        (tmp_path / "missing.whl", 1),
+        (tmp_path / "text.whl", 1),
+        (write_wheel(tmp_path / "a.whl"), 11),
+    ):
         with pytest.raises(InputError, match=r"wheel: expected the file sbibm-1\.1\.0"):
             read_reference(path, "two_moons", number)
     with pytest.raises(InputError, match="task: expected one of"):
@@ -109,7 +129,10 @@ def test_what_is_no_wheel_is_said(tmp_path):
 
 
 def test_the_two_sample_score_knows_equal_from_different():
-    first, second = torch.randn(600, 2, generator=torch.Generator().manual_seed(0)), torch.randn(600, 2, generator=torch.Generator().manual_seed(1))
+    first, second = (
+        torch.randn(600, 2, generator=torch.Generator().manual_seed(0)),
+        torch.randn(600, 2, generator=torch.Generator().manual_seed(1)),
+    )
     assert abs(c2st(first, second) - 0.5) < 0.05
     # Shifted by two standard deviations: the best classifier is right Φ(1) = 84 % of the time.
     assert c2st(first, second + torch.tensor([2.0, 0.0])) == pytest.approx(0.841, abs=0.03)
@@ -123,10 +146,21 @@ def test_the_two_sample_score_knows_equal_from_different():
         c2st(first, second[:3])
 
 
-@pytest.mark.filterwarnings("ignore::eande.core.checks.EandeWarning")
+@pytest.mark.filterwarnings("ignore::eande.foundations.checks.EandeWarning")
 def test_the_study_runs_at_toy_size_and_resumes(tmp_path):
     write_wheel(tmp_path / "a.whl")
-    arguments = ["reproduce", "sbibm", "--size", "toy", "--task", "two_moons", "--wheel", str(tmp_path / "a.whl"), "--output", str(tmp_path)]
+    arguments = [
+        "reproduce",
+        "sbibm",
+        "--size",
+        "toy",
+        "--task",
+        "two_moons",
+        "--wheel",
+        str(tmp_path / "a.whl"),
+        "--output",
+        str(tmp_path),
+    ]
     arguments += ["--pages", str(tmp_path / "pages")]
     done = CliRunner().invoke(app, arguments)
     assert done.exit_code == 0, done.output

@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 
 import eande
 from conftest import quick_fit
-from eande.core.losses import inter_domain_info_nce
-from eande.core.seeds import generator
-from eande.simulation.sources import Rows, Source
-from eande.simulation.views import draw_view
+from eande.foundations.seeds import generator
+from eande.simulation.read.sources import Rows, Source
+from eande.simulation.read.views import draw_view
 from eande.training import fit as fit_module
 from eande.training.batches import Batches
+from eande.training.losses import inter_domain_info_nce
 from toys import fragile, noisy, one
 
 BOX = eande.BoxPrior([-1, -1], [1, 1])
@@ -38,7 +38,9 @@ def simulate(simulator, n=60, **options):
 
 def dask_client():
     distributed = pytest.importorskip("distributed")
-    return distributed.Client(n_workers=2, threads_per_worker=2, processes=False, dashboard_address=":0")
+    return distributed.Client(
+        n_workers=2, threads_per_worker=2, processes=False, dashboard_address=":0"
+    )
 
 
 EXECUTORS = {
@@ -57,7 +59,9 @@ def test_every_executor_gives_the_same(name, tmp_path):
         for simulator in (noisy, eande.each(one)):
             expected = simulate(simulator)
             assert torch.equal(simulate(simulator, executor=executor).y, expected.y)
-            stored = simulate(simulator, executor=executor, store=tmp_path / type(simulator).__name__)
+            stored = simulate(
+                simulator, executor=executor, store=tmp_path / type(simulator).__name__
+            )
             assert torch.equal(stored.phi, expected.phi)
             assert torch.equal(stored.y[:], expected.y)
     finally:
@@ -75,7 +79,10 @@ def test_worker_processes_take_what_was_defined_anywhere():
     simulated = simulate(lambda phi, rng: scale * phi, 20, executor=1)
     assert torch.equal(simulated.y, 3 * simulated.phi)
     lock = threading.Lock()
-    with pytest.raises(eande.InputError, match=r"simulator: expected one that can be sent to another process, got .*pickle"):
+    with pytest.raises(
+        eande.InputError,
+        match=r"simulator: expected one that can be sent to another process, got .*pickle",
+    ):
         simulate(lambda phi, rng: phi if lock else None, executor=1)
 
 
@@ -107,7 +114,13 @@ def test_an_executor_that_breaks_stops_the_run_and_keeps_what_is_there(tmp_path)
                 return future
             return super().submit(*args)
 
-    with Breaking(1) as pool, pytest.raises(eande.SimulationError, match=r"could not run block 3 \(RuntimeError: the power is gone\).*keeps what is"):
+    with (
+        Breaking(1) as pool,
+        pytest.raises(
+            eande.SimulationError,
+            match=r"could not run block 3 \(RuntimeError: the power is gone\).*keeps what is",
+        ),
+    ):
         simulate(noisy, executor=pool, store=tmp_path / "s.zarr")
     assert torch.equal(simulate(noisy, store=tmp_path / "s.zarr").y[:], simulate(noisy).y)
 
@@ -116,9 +129,15 @@ def test_workers_that_cannot_see_the_store_are_found_out(tmp_path):
     class Elsewhere(ThreadPoolExecutor):
         def submit(self, function, simulator, store, job):
             function(simulator, None, job)
-            return super().submit(lambda: eande.simulation.workers.Report(job.block, "done"))
+            return super().submit(lambda: eande.simulation.run.workers.Report(job.block, "done"))
 
-    with Elsewhere(1) as pool, pytest.raises(eande.SimulationError, match=r"reported as written, but it is not in .*workers must see that folder"):
+    with (
+        Elsewhere(1) as pool,
+        pytest.raises(
+            eande.SimulationError,
+            match=r"reported as written, but it is not in .*workers must see that folder",
+        ),
+    ):
         simulate(noisy, executor=pool, store=tmp_path / "s.zarr")
 
 
@@ -135,20 +154,37 @@ def fragile_batch(phi, rng):
 
 def reason_of(phi):
     high, low = phi[:, 0] > 0.5, phi[:, 0] < -0.8
-    return ["ValueError: too high" if a else "NaN in the data" if b else None for a, b in zip(high.tolist(), low.tolist(), strict=True)]
+    return [
+        "ValueError: too high" if a else "NaN in the data" if b else None
+        for a, b in zip(high.tolist(), low.tolist(), strict=True)
+    ]
 
 
 @pytest.mark.parametrize("executor", [None, 2])
 @pytest.mark.parametrize("stored", [True, False])
 def test_failures_are_kept_with_their_reason_and_never_become_data(tmp_path, executor, stored):
-    with pytest.warns(eande.EandeWarning, match=r"\d+ of 400 simulations failed \(.* × ValueError: too high; .* × NaN in the data"):
-        done = simulate(eande.each(fragile), 400, executor=executor, failure_limit=0.8, store=tmp_path / "s.zarr" if stored else None)
+    with pytest.warns(
+        eande.EandeWarning,
+        match=r"\d+ of 400 simulations failed \(.* × ValueError: too high; .* × NaN in the data",
+    ):
+        done = simulate(
+            eande.each(fragile),
+            400,
+            executor=executor,
+            failure_limit=0.8,
+            store=tmp_path / "s.zarr" if stored else None,
+        )
     assert len(done) + len(done.failures) == 400
     assert torch.isfinite(done.y[:]).all()
     assert (done.phi[:, 0] <= 0.5).all()
     assert (done.phi.abs()[:, 1] <= 0.9).all()
     counts = dict(done.failures.commonest(9))
-    assert set(counts) == {"ValueError: too high", "NaN in the data", "infinity in the data, in float32", "data of shape (3,) instead of (2,)"}
+    assert set(counts) == {
+        "ValueError: too high",
+        "NaN in the data",
+        "infinity in the data, in float32",
+        "data of shape (3,) instead of (2,)",
+    }
     assert sum(counts.values()) == len(done.failures)
     attempted = torch.cat([done.phi, done.failures.phi])
     everything = simulate(noisy, 400).phi
@@ -156,10 +192,14 @@ def test_failures_are_kept_with_their_reason_and_never_become_data(tmp_path, exe
 
 
 def test_failures_say_what_they_are_in_a_line():
-    failures = eande.Simulations.from_arrays(torch.rand(3, 2), torch.rand(3, 1), failed_phi=torch.rand(4, 2)).failures
+    failures = eande.Simulations.from_arrays(
+        torch.rand(3, 2), torch.rand(3, 1), failed_phi=torch.rand(4, 2)
+    ).failures
     assert re.fullmatch(r"Failures\(4: 4 × .+\)", repr(failures))
     assert repr(failures[torch.zeros(0, dtype=torch.long)]) == "Failures(0)"
-    with pytest.raises(eande.InputError, match="failure_limit: expected a share of at most 1, got 7"):
+    with pytest.raises(
+        eande.InputError, match="failure_limit: expected a share of at most 1, got 7"
+    ):
         simulate(noisy, 10, failure_limit=7)
 
 
@@ -181,7 +221,10 @@ def test_too_many_failures_stop_the_run_with_the_three_commonest_reasons(tmp_pat
         simulate(eande.each(hopeless), 4000, store=tmp_path / "s.zarr")
     assert "\n" not in str(caught.value)
     assert len(list((tmp_path / "s.zarr" / "commits").iterdir())) < 20  # of 500
-    with pytest.warns(eande.EandeWarning, match="failed"), pytest.raises(eande.SimulationError, match="none of 20 simulations succeeded"):
+    with (
+        pytest.warns(eande.EandeWarning, match="failed"),
+        pytest.raises(eande.SimulationError, match="none of 20 simulations succeeded"),
+    ):
         simulate(eande.each(hopeless), 20, failure_limit=1.0)
 
 
@@ -194,7 +237,10 @@ def test_one_odd_shape_does_not_make_the_others_odd(tmp_path):
 
     first = simulate(eande.each(one)).phi[0, 0].item()
     for store in (None, tmp_path / "s.zarr"):
-        with pytest.warns(eande.EandeWarning, match=r"1 of 60 simulations failed \(1 × data of shape \(1,\) instead of \(2,\)"):
+        with pytest.warns(
+            eande.EandeWarning,
+            match=r"1 of 60 simulations failed \(1 × data of shape \(1,\) instead of \(2,\)",
+        ):
             assert simulate(eande.each(odd), store=store).y_shape == (2,)
 
 
@@ -213,7 +259,10 @@ def test_another_shape_than_the_stores_is_said(tmp_path):
 
 def test_when_everything_failed_the_reasons_are_said(tmp_path):
     for store, kind in ((None, eande.SimulationError), (tmp_path / "s.zarr", eande.InputError)):
-        with pytest.warns(eande.EandeWarning, match="failed"), pytest.raises(kind, match="60 × NaN in the data"):
+        with (
+            pytest.warns(eande.EandeWarning, match="failed"),
+            pytest.raises(kind, match="60 × NaN in the data"),
+        ):
             simulate(lambda phi, rng: phi * np.nan, store=store, failure_limit=1.0)
 
 
@@ -222,8 +271,16 @@ def test_shapes_that_differ_between_blocks_are_counted(tmp_path, stored):
     def odd(phi, rng):
         return np.zeros(2 if phi[0] > 0 else 3)
 
-    with pytest.raises(eande.SimulationError, match=r"simulations failed, more than failure_limit=0.1 allows: \d+ × data of shape"):
-        simulate(eande.each(odd), block_size=1, failure_limit=0.1, store=tmp_path / "s.zarr" if stored else None)
+    with pytest.raises(
+        eande.SimulationError,
+        match=r"simulations failed, more than failure_limit=0.1 allows: \d+ × data of shape",
+    ):
+        simulate(
+            eande.each(odd),
+            block_size=1,
+            failure_limit=0.1,
+            store=tmp_path / "s.zarr" if stored else None,
+        )
 
 
 def test_whatever_a_simulator_does_costs_only_itself():
@@ -240,7 +297,9 @@ def test_whatever_a_simulator_does_costs_only_itself():
             done = simulate(eande.each(function))
         assert (done.phi[:, 0] <= 0.5).all()
         assert set(done.failures.reasons) == {reason}
-    with pytest.raises(eande.InputError, match=r"expected at least one number, got an array of shape \(0,\)"):
+    with pytest.raises(
+        eande.InputError, match=r"expected at least one number, got an array of shape \(0,\)"
+    ):
         simulate(eande.each(lambda phi, rng: phi[:0]))
 
 
@@ -260,7 +319,10 @@ def test_reasons_are_one_line():
 
 
 def test_an_output_that_is_sometimes_none_is_a_failure_and_always_none_a_mistake():
-    with pytest.warns(eande.EandeWarning, match="expected real numbers in an array or tensor, got object in NoneType"):
+    with pytest.warns(
+        eande.EandeWarning,
+        match="expected real numbers in an array or tensor, got object in NoneType",
+    ):
         done = simulate(eande.each(lambda phi, rng: None if phi[0] > 0.5 else phi))
     assert (done.phi[:, 0] <= 0.5).all()
     with pytest.raises(eande.InputError, match="expected real numbers"):
@@ -270,7 +332,9 @@ def test_an_output_that_is_sometimes_none_is_a_failure_and_always_none_a_mistake
 def test_an_executor_that_was_shut_down_is_said():
     pool = ThreadPoolExecutor(1)
     pool.shutdown()
-    with pytest.raises(eande.SimulationError, match=r"the executor does not take block 0 .*after shutdown"):
+    with pytest.raises(
+        eande.SimulationError, match=r"the executor does not take block 0 .*after shutdown"
+    ):
         simulate(noisy, executor=pool)
 
 
@@ -287,7 +351,9 @@ def test_failed_simulations_are_tried_again_on_request(tmp_path):
     with pytest.warns(eande.EandeWarning, match="licence server"):
         partly = simulate(simulator, 60, store=tmp_path / "s.zarr", failure_limit=0.9)
     switch.unlink()
-    assert len(simulate(simulator, 60, store=tmp_path / "s.zarr").failures) == len(partly.failures) > 0
+    assert (
+        len(simulate(simulator, 60, store=tmp_path / "s.zarr").failures) == len(partly.failures) > 0
+    )
     whole = simulate(simulator, 60, store=tmp_path / "s.zarr", redo="failed")
     assert len(whole.failures) == 0
     assert torch.equal(whole.y[:], simulate(eande.each(one)).y)
@@ -316,7 +382,10 @@ def test_a_program_that_hangs_is_cut_off_with_the_simulation_that_ran_it(tmp_pat
         (tmp_path / "pid").write_text(str(process.pid))
         process.wait()
 
-    with pytest.warns(eande.EandeWarning, match="took longer"), pytest.raises(eande.SimulationError, match=r"none of 1 .* took longer than 0.5 s"):
+    with (
+        pytest.warns(eande.EandeWarning, match="took longer"),
+        pytest.raises(eande.SimulationError, match=r"none of 1 .* took longer than 0.5 s"),
+    ):
         simulate(eande.each(hanging), 1, executor=1, timeout=0.5, failure_limit=1.0)
     for _ in range(100):
         status = Path(f"/proc/{(tmp_path / 'pid').read_text()}/stat")
@@ -339,7 +408,10 @@ def test_a_simulation_that_kills_its_process_costs_only_itself():
             os.kill(os.getpid(), signal.SIGKILL)
         return noisy(phi, rng)
 
-    for simulator, code in ((eande.each(crashing), -signal.SIGSEGV), (crashing_batch, -signal.SIGKILL)):
+    for simulator, code in (
+        (eande.each(crashing), -signal.SIGSEGV),
+        (crashing_batch, -signal.SIGKILL),
+    ):
         with pytest.warns(eande.EandeWarning, match="killed its process"):
             done = simulate(simulator, 16, executor=1)
         assert done.failures.reasons == (f"killed its process 3 times (exit code {code})",)
@@ -377,23 +449,50 @@ def test_failed_parameters_are_candidates_of_the_datum_only():
 
 
 def test_failures_keep_their_proportion_in_parts_and_batches():
-    simulations = eande.Simulations.from_arrays(torch.rand(1_000, 2), torch.rand(1_000, 3), failed_phi=torch.rand(300, 2))
+    simulations = eande.Simulations.from_arrays(
+        torch.rand(1_000, 2), torch.rand(1_000, 3), failed_phi=torch.rand(300, 2)
+    )
     large, small = simulations.split(0.2, seed=0)
     assert (len(large.failures), len(small.failures)) == (240, 60)
     assert len(simulations[:500].failures) == 150
     # One group of many replicates is one parameter: 100 failures of 100 parameters stay one for one, wherever it goes.
     ids = torch.arange(1_000).clamp(max=99)
-    uneven = eande.Simulations.from_arrays(torch.rand(100, 2)[ids], torch.rand(1_000, 3), groups=ids, failed_phi=torch.rand(100, 2))
+    uneven = eande.Simulations.from_arrays(
+        torch.rand(100, 2)[ids], torch.rand(1_000, 3), groups=ids, failed_phi=torch.rand(100, 2)
+    )
     for seed in range(3):
         for part in uneven.split(0.2, seed=seed):
             assert len(part.failures) == len(part.groups.unique())
-    batches = Batches(simulations[:100], None, batch_size=7, steps_per_epoch=None, two_views=False, seed=0)
+    batches = Batches(
+        simulations[:100], None, batch_size=7, steps_per_epoch=None, two_views=False, seed=0
+    )
     drawn = [len(batch.failed_phi) for epoch in range(40) for batch in batches.epoch(epoch)]
-    assert sum(drawn) == pytest.approx(40 * 0.3 * (100 - 15), rel=0.05)  # a batch of M has M − 1 negatives
-    with_bank = Batches(simulations[:100], None, batch_size=10, steps_per_epoch=None, two_views=False, seed=0, bank=20)
+    assert sum(drawn) == pytest.approx(
+        40 * 0.3 * (100 - 15), rel=0.05
+    )  # a batch of M has M − 1 negatives
+    with_bank = Batches(
+        simulations[:100],
+        None,
+        batch_size=10,
+        steps_per_epoch=None,
+        two_views=False,
+        seed=0,
+        bank=20,
+    )
     assert {len(batch.failed_phi) for batch in with_bank.epoch(1)} == {8, 9}  # 0.3 × (9 + 20)
-    large_bank = Batches(simulations[:100], None, batch_size=10, steps_per_epoch=None, two_views=False, seed=0, bank=400)
-    assert {len(batch.failed_phi) for batch in large_bank.epoch(4)} <= {122, 123}  # 0.3 × (9 + 400), more than there are
+    large_bank = Batches(
+        simulations[:100],
+        None,
+        batch_size=10,
+        steps_per_epoch=None,
+        two_views=False,
+        seed=0,
+        bank=400,
+    )
+    assert {len(batch.failed_phi) for batch in large_bank.epoch(4)} <= {
+        122,
+        123,
+    }  # 0.3 × (9 + 400), more than there are
 
 
 def failing_known():
@@ -414,13 +513,27 @@ def failing_known():
 def test_failures_that_depend_on_parameters_do_not_bias_the_posterior():
     prior, simulator, grid, ys, exact = failing_known()
     with pytest.warns(eande.EandeWarning, match="failed"):
-        simulations = eande.simulate(eande.each(simulator), prior, 8_000, failure_limit=0.9, progress=False)
+        simulations = eande.simulate(
+            eande.each(simulator), prior, 8_000, failure_limit=0.9, progress=False
+        )
     dropped = eande.Simulations.from_arrays(simulations.phi, simulations.y)
-    settings = {"epochs": 30, "temperature": "learn", "embedding_dimension": 8, "batch_size": 400, "learning_rate": 3e-3}
+    settings = {
+        "epochs": 30,
+        "temperature": "learn",
+        "embedding_dimension": 8,
+        "batch_size": 400,
+        "learning_rate": 3e-3,
+    }
     distance = {}
-    for name, data, law in (("kept", simulations, prior), ("dropped", dropped, prior), ("kept, no prior", simulations, None)):
+    for name, data, law in (
+        ("kept", simulations, prior),
+        ("dropped", dropped, prior),
+        ("kept, no prior", simulations, None),
+    ):
         model = quick_fit(data, law, **settings)
-        fitted = torch.stack([posterior.log_ratio(grid) for posterior in model.posteriors(ys)]).softmax(1)
+        fitted = torch.stack(
+            [posterior.log_ratio(grid) for posterior in model.posteriors(ys)]
+        ).softmax(1)
         distance[name] = ((fitted - exact).abs().sum(1) / 2).mean().item()
     assert distance["kept"] <= 0.1, distance
     assert distance["kept, no prior"] <= 0.1, distance
@@ -453,14 +566,25 @@ class Counting(Source):
 def test_a_source_behaves_as_the_tensor_it_stands_for():
     y = torch.randn(6, 10, 3)
     source = Counting(y.numpy())
-    for index in (slice(None), slice(1, 4), [0, 5], torch.tensor([2, 2]), np.array([1]), 3, torch.tensor([True, False] * 3)):
+    for index in (
+        slice(None),
+        slice(1, 4),
+        [0, 5],
+        torch.tensor([2, 2]),
+        np.array([1]),
+        3,
+        torch.tensor([True, False] * 3),
+    ):
         assert torch.equal(source[index], y[index])
     assert torch.equal(source.subset(torch.tensor([4, 1]))[:], y[[4, 1]])
     assert torch.equal(torch.as_tensor(np.asarray(source)), y)
     assert source.shape == y.shape
     with pytest.raises(eande.InputError, match="y: expected one index"):
         _ = source[0, 1]
-    with pytest.raises(eande.InputError, match="starts: expected windows of length 4 inside 10 entries, got starts from 0 to 7"):
+    with pytest.raises(
+        eande.InputError,
+        match="starts: expected windows of length 4 inside 10 entries, got starts from 0 to 7",
+    ):
         Rows(source, torch.tensor([0, 1])).windows(torch.tensor([0, 7]), 4)
 
 
@@ -471,7 +595,10 @@ def test_a_window_reads_the_window_and_is_the_same_from_disk_and_memory():
     seen = draw_view(view, Rows(source, index), 0, 1)
     assert source.numbers == [3 * 7 * 3]
     assert torch.equal(seen, draw_view(view, Rows(y, index), 0, 1))
-    assert torch.equal(eande.RandomWindow(7)(y[index], generator(4)), eande.RandomWindow(7)(Rows(source, index), generator(4)))
+    assert torch.equal(
+        eande.RandomWindow(7)(y[index], generator(4)),
+        eande.RandomWindow(7)(Rows(source, index), generator(4)),
+    )
 
 
 def test_windows_come_from_everywhere_and_are_contiguous():
@@ -496,13 +623,21 @@ def test_roll_turns_rings_together():
     assert first.shape == (50, 12, 2)
 
 
-@given(groups=st.lists(st.integers(0, 12), min_size=4, max_size=60).filter(lambda ids: len(set(ids)) > 1), seed=st.integers(0, 5))
+@given(
+    groups=st.lists(st.integers(0, 12), min_size=4, max_size=60).filter(
+        lambda ids: len(set(ids)) > 1
+    ),
+    seed=st.integers(0, 5),
+)
 def test_a_split_never_puts_a_parameter_on_both_sides(groups, seed):
     phi = torch.tensor(groups).unsqueeze(1).float()
     data = torch.arange(len(groups)).unsqueeze(1).float()
     large, small = eande.Simulations.from_arrays(phi, data, groups=groups).split(0.3, seed=seed)
     assert not set(large.phi.flatten().tolist()) & set(small.phi.flatten().tolist())
-    assert sorted([*large.y.flatten().tolist(), *small.y.flatten().tolist()]) == data.flatten().tolist()
+    assert (
+        sorted([*large.y.flatten().tolist(), *small.y.flatten().tolist()])
+        == data.flatten().tolist()
+    )
 
 
 def series(phi, rng):
@@ -518,12 +653,24 @@ def test_a_fit_from_a_store_is_the_fit_from_memory(tmp_path, monkeypatch):
     for limit in (0, 10**9):
         monkeypatch.setattr(fit_module, "_SMALL", limit)
         fitted = quick_fit_with_views(stored, **options)
-        assert all(torch.equal(a, b) for a, b in zip(expected.state_dict().values(), fitted.state_dict().values(), strict=True))
+        assert all(
+            torch.equal(a, b)
+            for a, b in zip(
+                expected.state_dict().values(), fitted.state_dict().values(), strict=True
+            )
+        )
 
 
 def quick_fit_with_views(simulations, **options):
     settings = eande.FitSettings(
-        similarity="cosine", temperature=0.5, embedding_dimension=4, width=32, blocks=1, normalizer_draws=1_000, device="cpu", **options
+        similarity="cosine",
+        temperature=0.5,
+        embedding_dimension=4,
+        width=32,
+        blocks=1,
+        normalizer_draws=1_000,
+        device="cpu",
+        **options,
     )
     flat = eande.Compose(eande.RandomWindow(10), lambda y, generator: y.flatten(1))
     return eande.fit(simulations, BOX, views=flat, settings=settings, progress=False)
@@ -561,7 +708,15 @@ def test_an_even_design_leaves_smaller_holes_and_is_uniform():
         grid = torch.cartesian_prod(*[(torch.arange(60) + 0.5) / 60] * 2)
         holes = []
         for seed in range(10):
-            phi = eande.simulate(lambda phi, rng: phi, prior, 256, design=design, seed=seed, block_size=64, progress=False).phi
+            phi = eande.simulate(
+                lambda phi, rng: phi,
+                prior,
+                256,
+                design=design,
+                seed=seed,
+                block_size=64,
+                progress=False,
+            ).phi
             unit = (phi - prior.low) / (prior.high - prior.low)
             holes.append(torch.cdist(grid, unit).amin(1).max().item())
             if design == "even":
@@ -573,7 +728,14 @@ def test_an_even_design_leaves_smaller_holes_and_is_uniform():
 
 def test_blocks_of_an_even_design_continue_one_sequence(tmp_path):
     def make(n, **options):
-        return eande.simulate(lambda phi, rng: phi, eande.BoxPrior([0, 0], [1, 1]), n, design="even", progress=False, **options)
+        return eande.simulate(
+            lambda phi, rng: phi,
+            eande.BoxPrior([0, 0], [1, 1]),
+            n,
+            design="even",
+            progress=False,
+            **options,
+        )
 
     whole = make(64, block_size=64).phi
     assert torch.equal(make(64, block_size=16).phi, whole)
@@ -585,7 +747,11 @@ def test_blocks_of_an_even_design_continue_one_sequence(tmp_path):
 
 def test_an_even_design_needs_a_box():
     prior = torch.distributions.MultivariateNormal(torch.zeros(2), torch.eye(2))
-    with pytest.raises(eande.InputError, match="design: expected 'random' for a DistributionPrior, got 'even'"):
+    with pytest.raises(
+        eande.InputError, match="design: expected 'random' for a DistributionPrior, got 'even'"
+    ):
         eande.simulate(lambda phi, rng: phi, prior, 10, design="even")
-    with pytest.raises(eande.InputError, match="design: expected one of 'random', 'even', got 'sobol'"):
+    with pytest.raises(
+        eande.InputError, match="design: expected one of 'random', 'even', got 'sobol'"
+    ):
         eande.simulate(lambda phi, rng: phi, eande.BoxPrior([0], [1]), 10, design="sobol")

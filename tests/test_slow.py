@@ -6,9 +6,9 @@ import torch
 from scipy import stats
 
 from conftest import quick_fit
-from eande.core.prior import BoxPrior
-from eande.experiments.synthetic import PAPER_L1, SIZES, Cell, run_cell
-from eande.simulation.simulate import simulate
+from eande.priors.box import BoxPrior
+from eande.simulation.run.simulate import simulate
+from eande.studies.synthetic import PAPER_L1, SIZES, Cell, run_cell
 
 
 @pytest.mark.slow
@@ -53,7 +53,10 @@ def test_ranks_of_the_truth_are_uniform():
             samples, _ = posterior.sample(99, seed=i)
             ranks.append((samples < fresh.phi[i]).sum(0))
         counts = torch.stack(ranks)
-        return min(stats.chisquare(np.bincount(counts[:, k].numpy() // 10, minlength=10)).pvalue for k in range(2))
+        return min(
+            stats.chisquare(np.bincount(counts[:, k].numpy() // 10, minlength=10)).pvalue
+            for k in range(2)
+        )
 
     assert p_value(1.0) > 1e-3
     assert p_value(1.5) < 1e-3

@@ -24,11 +24,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 import eande
-from eande.core.seeds import derive_seed
+from eande.foundations.seeds import derive_seed
 from eande.simulation import store as store_module
-from eande.simulation.blocks import block_sizes
-from eande.simulation.provenance import describe_simulator
-from eande.simulation.shards import Record
+from eande.simulation.run.blocks import block_sizes
+from eande.simulation.store.provenance import describe_simulator
+from eande.simulation.store.shards import Record
 from eande.simulators.von_mises_fisher import VonMisesFisher
 
 BOX = eande.BoxPrior([-1, -1], [1, 1])
@@ -40,7 +40,9 @@ def noisy(phi, rng):
 
 
 def simulate(n, store, **options):
-    return eande.simulate(noisy, BOX, n, store=store, **{"block_size": BLOCK, "progress": False, **options})
+    return eande.simulate(
+        noisy, BOX, n, store=store, **{"block_size": BLOCK, "progress": False, **options}
+    )
 
 
 def assert_same(stored, expected):
@@ -77,7 +79,10 @@ def test_an_extension_keeps_what_is_there_and_starts_a_new_block(tmp_path, expec
     assert_same(simulate(80, path), longer)
     # Where the first extent is a whole number of blocks, extending is the same as asking for all at once.
     simulate(50, tmp_path / "t.zarr")
-    assert_same(simulate(80, tmp_path / "t.zarr"), eande.simulate(noisy, BOX, 80, block_size=BLOCK, progress=False))
+    assert_same(
+        simulate(80, tmp_path / "t.zarr"),
+        eande.simulate(noisy, BOX, 80, block_size=BLOCK, progress=False),
+    )
 
 
 def test_nothing_is_simulated_twice(tmp_path):
@@ -88,7 +93,9 @@ def test_nothing_is_simulated_twice(tmp_path):
         return noisy(phi, rng)
 
     for n in (20, 20, 45, 45):
-        eande.simulate(counting, BOX, n, store=tmp_path / "s.zarr", block_size=BLOCK, progress=False)
+        eande.simulate(
+            counting, BOX, n, store=tmp_path / "s.zarr", block_size=BLOCK, progress=False
+        )
     assert calls == [10, 10, 10, 10, 5]
 
 
@@ -104,7 +111,11 @@ eande.simulate(slow, eande.BoxPrior([-1, -1], [1, 1]), int(sys.argv[4]), store=s
 
 
 def start(path, n, executor=None):
-    return subprocess.Popen([sys.executable, "-c", SLOW, str(path), str(path) + ".log", str(executor), str(n)], stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        [sys.executable, "-c", SLOW, str(path), str(path) + ".log", str(executor), str(n)],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
 
 
 def finish(*processes):
@@ -141,7 +152,9 @@ def test_a_run_killed_again_and_again_ends_as_if_it_never_was(tmp_path, executor
 def test_two_processes_fill_one_store_together(tmp_path):
     path = tmp_path / "s.zarr"
     finish(start(path, 600), start(path, 600))
-    assert_same(eande.Simulations.open(path), eande.simulate(noisy, BOX, 600, block_size=10, progress=False))
+    assert_same(
+        eande.Simulations.open(path), eande.simulate(noisy, BOX, 600, block_size=10, progress=False)
+    )
     assert len(Path(str(path) + ".log").read_text()) == 60
 
 
@@ -153,7 +166,9 @@ def test_ctrl_c_finishes_the_blocks_in_flight_and_says_how_to_go_on(tmp_path):
     process.send_signal(signal.SIGINT)
     _, message = process.communicate()
     assert process.returncode != 0
-    assert f"simulations are in {path}; the same call goes on from there" in message.splitlines()[-1]
+    assert (
+        f"simulations are in {path}; the same call goes on from there" in message.splitlines()[-1]
+    )
     assert len(Path(str(path) + ".log").read_text()) == commits(path)
 
 
@@ -169,7 +184,12 @@ eande.simulate(eande.each(program), eande.BoxPrior([-1, -1], [1, 1]), 200, store
 def test_ctrl_c_in_a_terminal_makes_no_failures(tmp_path):
     """It reaches the programs that a simulator runs, too; what they then fail to do is not their parameters' fault."""
     path = tmp_path / "s.zarr"
-    process = subprocess.Popen([sys.executable, "-c", RUNS_A_PROGRAM, str(path)], stderr=subprocess.PIPE, text=True, start_new_session=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", RUNS_A_PROGRAM, str(path)],
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
     while commits(path) < 2:
         time.sleep(0.01)
     os.killpg(process.pid, signal.SIGINT)
@@ -188,7 +208,9 @@ def test_a_worker_of_a_dask_cluster_may_be_killed(tmp_path):
         return noisy(phi, rng)
 
     with (
-        distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster,
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, dashboard_address=":0"
+        ) as cluster,
         distributed.Client(cluster) as client,
     ):
         killed = []
@@ -203,7 +225,9 @@ def test_a_worker_of_a_dask_cluster_may_be_killed(tmp_path):
 
         killer = threading.Thread(target=kill_twice)
         killer.start()
-        stored = eande.simulate(slow, BOX, 800, store=path, block_size=10, executor=client, progress=False)
+        stored = eande.simulate(
+            slow, BOX, 800, store=path, block_size=10, executor=client, progress=False
+        )
         killer.join()
     assert len(set(killed)) == 2
     assert_same(stored, eande.simulate(noisy, BOX, 800, block_size=10, progress=False))
@@ -226,7 +250,9 @@ DAMAGE = {
     "phi missing": lambda path: (path / "phi/c/1/0").unlink(),
     "y of another block": lambda path: shutil.copy(path / "y/c/2/0", path / "y/c/1/0"),
     "phi of another block": lambda path: shutil.copy(path / "phi/c/2/0", path / "phi/c/1/0"),
-    "record of another block": lambda path: shutil.copy(path / "commits/00000002.json", path / "commits/00000001.json"),
+    "record of another block": lambda path: shutil.copy(
+        path / "commits/00000002.json", path / "commits/00000001.json"
+    ),
     "record emptied": lambda path: os.truncate(path / "commits/00000001.json", 0),
 }
 
@@ -237,7 +263,9 @@ def test_damage_is_found_named_and_repaired_on_request(tmp_path, expected, damag
     simulate(45, path)
     damage(path)
     assert list(eande.Store(path).check()) == [1]
-    with pytest.raises(eande.InputError, match=r"got (block 1 damaged|a damaged one).*redo='damaged'"):
+    with pytest.raises(
+        eande.InputError, match=r"got (block 1 damaged|a damaged one).*redo='damaged'"
+    ):
         eande.Simulations.open(path).y[:]
     assert_same(simulate(45, path, redo="damaged"), expected)
     assert eande.Store(path).check() == {}
@@ -293,7 +321,10 @@ def test_a_store_of_other_simulations_is_refused(tmp_path, name):
     with pytest.raises(eande.InputError, match=message) as caught:
         call(tmp_path / "s.zarr")
     assert "\n" not in str(caught.value)
-    assert_same(simulate(45, tmp_path / "s.zarr"), eande.simulate(noisy, BOX, 45, block_size=BLOCK, progress=False))
+    assert_same(
+        simulate(45, tmp_path / "s.zarr"),
+        eande.simulate(noisy, BOX, 45, block_size=BLOCK, progress=False),
+    )
 
 
 def test_settings_of_a_simulator_count(tmp_path):
@@ -327,22 +358,33 @@ def by_configuration(scale):
     return lambda phi, rng: configuration["scale"] * noisy(phi, rng)
 
 
-@pytest.mark.parametrize("make", [Model, lambda scale: Model(scale).run, by_configuration, scaled], ids=["object", "method", "dictionary", "number"])
+@pytest.mark.parametrize(
+    "make",
+    [Model, lambda scale: Model(scale).run, by_configuration, scaled],
+    ids=["object", "method", "dictionary", "number"],
+)
 def test_settings_are_found_wherever_they_are_and_states_are_not(tmp_path, make):
     path, simulator = tmp_path / "s.zarr", make(2.0)
     eande.simulate(simulator, BOX, 20, store=path, progress=False)
     eande.simulate(simulator, BOX, 40, store=path, progress=False)
     eande.simulate(make(2.0), BOX, 60, store=path, progress=False)
-    with pytest.raises(eande.InputError, match=r"expected a store with simulator .*3.0.*got one with .*2.0"):
+    with pytest.raises(
+        eande.InputError, match=r"expected a store with simulator .*3.0.*got one with .*2.0"
+    ):
         eande.simulate(make(3.0), BOX, 60, store=path, progress=False)
 
 
 def test_a_lambda_is_the_same_in_every_process():
     code = (
-        "from eande.simulation.provenance import describe_simulator; "
+        "from eande.simulation.store.provenance import describe_simulator; "
         "print(describe_simulator(lambda phi, rng: [x for x in (y for y in phi) if x in {'a', 'b', 'c'}]))"
     )
-    seen = {subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout for _ in range(3)}
+    seen = {
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        ).stdout
+        for _ in range(3)
+    }
     assert len(seen) == 1
 
 
@@ -362,8 +404,12 @@ def test_a_constant_inside_a_comprehension_is_a_setting(tmp_path, monkeypatch):
 
 
 def test_tasks_with_other_weights_are_other_simulators():
-    assert describe_simulator(VonMisesFisher(2, seed=0)) != describe_simulator(VonMisesFisher(2, seed=1))
-    assert describe_simulator(VonMisesFisher(2, seed=1)) == describe_simulator(VonMisesFisher(2, seed=1))
+    assert describe_simulator(VonMisesFisher(2, seed=0)) != describe_simulator(
+        VonMisesFisher(2, seed=1)
+    )
+    assert describe_simulator(VonMisesFisher(2, seed=1)) == describe_simulator(
+        VonMisesFisher(2, seed=1)
+    )
 
 
 def test_trying_all_of_many_failed_blocks_again_needs_few_file_handles(tmp_path):
@@ -400,9 +446,14 @@ def test_a_reader_notices_that_the_store_was_simulated_again(tmp_path):
 
     path = tmp_path / "s.zarr"
     with pytest.warns(eande.EandeWarning, match="moody"):
-        before = eande.simulate(eande.each(moody), BOX, 10, store=path, failure_limit=0.9, progress=False)
+        before = eande.simulate(
+            eande.each(moody), BOX, 10, store=path, failure_limit=0.9, progress=False
+        )
     unverified = eande.Simulations.open(path, verify=False)
-    assert torch.equal(before.y[:, 0] if isinstance(before.y, torch.Tensor) else before.y[:][:, 0], before.phi[:, 0])
+    assert torch.equal(
+        before.y[:, 0] if isinstance(before.y, torch.Tensor) else before.y[:][:, 0],
+        before.phi[:, 0],
+    )
     assert len(unverified.y[:]) == len(before)
     switch.unlink()
     eande.simulate(eande.each(moody), BOX, 10, store=path, redo="failed", progress=False)
@@ -461,7 +512,10 @@ def test_a_store_that_lost_the_description_of_its_data_keeps_the_data(tmp_path):
     simulate(40, tmp_path / "s")
     (tmp_path / "s" / "y" / "zarr.json").rename(tmp_path / "kept")
     pieces = sorted((tmp_path / "s" / "y").rglob("*"))
-    with pytest.raises(eande.InputError, match=r"expected y/zarr.json beside the blocks that are complete, got none"):
+    with pytest.raises(
+        eande.InputError,
+        match=r"expected y/zarr.json beside the blocks that are complete, got none",
+    ):
         simulate(80, tmp_path / "s")
     assert sorted((tmp_path / "s" / "y").rglob("*")) == pieces
     (tmp_path / "kept").rename(tmp_path / "s" / "y" / "zarr.json")
@@ -509,7 +563,9 @@ def test_a_store_that_lost_its_description_is_left_alone(tmp_path, expected):
     (path / "zarr.json").write_text(description)
     assert_same(simulate(45, path), expected)
     (path / "y" / "zarr.json").unlink()
-    with pytest.raises(eande.InputError, match=r"expected whole array metadata, got none at .*y/zarr.json"):
+    with pytest.raises(
+        eande.InputError, match=r"expected whole array metadata, got none at .*y/zarr.json"
+    ):
         eande.Simulations.open(path)
 
 
@@ -547,18 +603,33 @@ def test_a_prior_known_by_draws_is_compared_by_draws(tmp_path):
     eande.simulate(noisy, prior, 20, store=tmp_path / "s.zarr", progress=False)
     eande.simulate(noisy, prior, 30, store=tmp_path / "s.zarr", progress=False)
     with pytest.raises(eande.InputError, match="expected a store with prior"):
-        eande.simulate(noisy, eande.SamplerPrior(lambda n, seed: same_sampler(n, seed + 1)), 30, store=tmp_path / "s.zarr", progress=False)
+        eande.simulate(
+            noisy,
+            eande.SamplerPrior(lambda n, seed: same_sampler(n, seed + 1)),
+            30,
+            store=tmp_path / "s.zarr",
+            progress=False,
+        )
 
 
 def test_folders_that_are_no_store(tmp_path):
     (tmp_path / "file").write_text("x")
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "thesis.tex").write_text("x")
-    with pytest.raises(eande.InputError, match="store: expected the name of a folder, got the file"):
+    with pytest.raises(
+        eande.InputError, match="store: expected the name of a folder, got the file"
+    ):
         simulate(5, tmp_path / "file")
-    with pytest.raises(eande.InputError, match=r"store: expected a store or an empty folder, got .*folder with other things in it"):
+    with pytest.raises(
+        eande.InputError,
+        match=r"store: expected a store or an empty folder, got .*folder with other things in it",
+    ):
         simulate(5, tmp_path / "folder")
-    for name, got in (("file", "a file"), ("folder", "a folder of something else"), ("nothing", "nothing there")):
+    for name, got in (
+        ("file", "a file"),
+        ("folder", "a folder of something else"),
+        ("nothing", "nothing there"),
+    ):
         with pytest.raises(eande.InputError, match=f"expected an eande store, got {got}"):
             eande.Simulations.open(tmp_path / name)
     zarr.create_group(tmp_path / "other.zarr")
@@ -573,7 +644,10 @@ def test_a_store_of_a_newer_format_is_refused(tmp_path):
     metadata["attributes"]["eande"]["format"] = 99
     (path / "zarr.json").write_text(json.dumps(metadata))
     for call in (lambda: eande.Simulations.open(path), lambda: simulate(20, path)):
-        with pytest.raises(eande.InputError, match="expected a store of format 1 or older, got format 99: it was written by a newer version"):
+        with pytest.raises(
+            eande.InputError,
+            match="expected a store of format 1 or older, got format 99: it was written by a newer version",
+        ):
             call()
     (path / "zarr.json").write_text("{")
     with pytest.raises(eande.InputError, match=r"expected an eande store, got a zarr.json"):
@@ -581,9 +655,16 @@ def test_a_store_of_a_newer_format_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("number", "kind"), [(errno.EROFS, eande.InputError), (errno.EACCES, eande.InputError), (errno.ENOSPC, eande.SimulationError)]
+    ("number", "kind"),
+    [
+        (errno.EROFS, eande.InputError),
+        (errno.EACCES, eande.InputError),
+        (errno.ENOSPC, eande.SimulationError),
+    ],
 )
-def test_a_disk_that_cannot_be_written_is_said_in_a_line(tmp_path, expected, monkeypatch, number, kind):
+def test_a_disk_that_cannot_be_written_is_said_in_a_line(
+    tmp_path, expected, monkeypatch, number, kind
+):
     path = tmp_path / "s.zarr"
     whole, count = Record.write, []
 
@@ -622,11 +703,19 @@ class StoreMachine(RuleBasedStateMachine):
         phi, y = [], []
         for block, size in enumerate(block_sizes(self.extents, 4)):
             phi.append(BOX.sample(size, seed=derive_seed(0, "phi", block)))
-            y.append(torch.from_numpy(noisy(phi[-1].numpy(), np.random.default_rng(derive_seed(0, "simulator", block))).astype(np.float32)))
+            y.append(
+                torch.from_numpy(
+                    noisy(
+                        phi[-1].numpy(), np.random.default_rng(derive_seed(0, "simulator", block))
+                    ).astype(np.float32)
+                )
+            )
         return torch.cat(phi), torch.cat(y)
 
     def go(self, n, **options):
-        stored = eande.simulate(noisy, BOX, n, store=self.path, block_size=4, progress=False, **options)
+        stored = eande.simulate(
+            noisy, BOX, n, store=self.path, block_size=4, progress=False, **options
+        )
         if n not in self.extents:
             self.extents.append(n)
         return stored
@@ -638,7 +727,11 @@ class StoreMachine(RuleBasedStateMachine):
         self.go((self.extents[-1] if self.extents else 0) + more)
         self.whole()
 
-    @rule(more=st.integers(1, 11), steps=st.integers(0, 12), where=st.sampled_from(["write", "create", "sync", "replace"]))
+    @rule(
+        more=st.integers(1, 11),
+        steps=st.integers(0, 12),
+        where=st.sampled_from(["write", "create", "sync", "replace"]),
+    )
     def die(self, more, steps, where):
         """End in the middle of a call: at the n-th write of an array, creation, sync or renaming."""
         if self.broken:
@@ -672,13 +765,20 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def damage(self, data):
         files = sorted(
-            file for file in self.path.rglob("*") if file.is_file() and ("c" in file.parts[len(self.path.parts) :] or "commits" in file.parts)
+            file
+            for file in self.path.rglob("*")
+            if file.is_file()
+            and ("c" in file.parts[len(self.path.parts) :] or "commits" in file.parts)
         )
         files = [file for file in files if file.stat().st_size]
         if not files:
             return
         file = data.draw(st.sampled_from(files))
-        block = int(file.stem) if file.parent.name == "commits" else int(file.relative_to(self.path).parts[2])
+        block = (
+            int(file.stem)
+            if file.parent.name == "commits"
+            else int(file.relative_to(self.path).parts[2])
+        )
         if not (self.path / "commits" / f"{block:08d}.json").exists():
             return  # not there anyway
         kind = data.draw(st.sampled_from(["flip", "cut"]))
@@ -721,5 +821,9 @@ class StoreMachine(RuleBasedStateMachine):
 
 TestStoreMachine = StoreMachine.TestCase
 TestStoreMachine.settings = settings(
-    max_examples=25, stateful_step_count=12, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=25,
+    stateful_step_count=12,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow],
 )

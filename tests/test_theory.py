@@ -8,12 +8,12 @@ import torch
 from scipy import integrate
 
 from conftest import exact_model
-from eande.core.losses import inter_domain_info_nce, symmetric_info_nce
-from eande.core.prior import SamplerPrior
-from eande.core.scores import coefficient_of_variation
 from eande.diagnostics.distances import best_rotation
-from eande.simulation.simulate import simulate
+from eande.inference.normalizer import coefficient_of_variation
+from eande.priors.draws import SamplerPrior
+from eande.simulation.run.simulate import simulate
 from eande.simulators.von_mises_fisher import VonMisesFisher
+from eande.training.losses import inter_domain_info_nce, symmetric_info_nce
 
 
 def information_by_quadrature(kappa: float) -> float:
@@ -42,13 +42,21 @@ def test_the_loss_of_the_truth_approaches_minus_twice_the_information(kappa):
     assert task.information() == pytest.approx(information, abs=1e-9)
     gaps = []
     for size in (64, 4_096):
-        losses = [symmetric_info_nce(*embeddings(model, task, size, seed), model.similarity.score).item() for seed in range(4)]
+        losses = [
+            symmetric_info_nce(*embeddings(model, task, size, seed), model.similarity.score).item()
+            for seed in range(4)
+        ]
         gaps.append(abs(np.mean(losses) - 2 * math.log(size) + 2 * information))
     assert gaps[-1] < 0.03
     assert gaps[-1] < gaps[0], "the gap must close as the batch grows"
     # The same test must fail for a wrong temperature.
     wrong = exact_model(task, temperature=1.5 / kappa)
-    loss = np.mean([symmetric_info_nce(*embeddings(wrong, task, 4_096, seed), wrong.similarity.score).item() for seed in range(4)])
+    loss = np.mean(
+        [
+            symmetric_info_nce(*embeddings(wrong, task, 4_096, seed), wrong.similarity.score).item()
+            for seed in range(4)
+        ]
+    )
     assert loss - 2 * math.log(4_096) + 2 * information > 0.03
 
 
@@ -58,11 +66,19 @@ def test_the_loss_bounds_the_divergence_of_a_half_trained_model(task, simulation
 
     model = quick_fit(simulations[:2_000], task.prior, epochs=15, embedding_dimension=3)
     f, g = embeddings(model, task, 8_192, seed=5)
-    bound = symmetric_info_nce(f, g, model.similarity.score).item() - 2 * math.log(8_192) + 2 * task.information()
+    bound = (
+        symmetric_info_nce(f, g, model.similarity.score).item()
+        - 2 * math.log(8_192)
+        + 2 * task.information()
+    )
     test = simulate(task, task.prior, 200, seed=6)
     phi = task.prior.sample(10_000, seed=7)
     log_p = task.log_ratio(phi, test.y).log_softmax(1)
-    log_q = torch.stack([posterior.score(phi) for posterior in model.posteriors(test.y)]).double().log_softmax(1)
+    log_q = (
+        torch.stack([posterior.score(phi) for posterior in model.posteriors(test.y)])
+        .double()
+        .log_softmax(1)
+    )
     divergence = (log_p.exp() * (log_p - log_q)).sum(1).mean().item()
     assert divergence > 0.02, "the model must be visibly wrong for the test to mean anything"
     assert divergence <= bound
@@ -102,7 +118,9 @@ def test_one_side_alone_reaches_minus_information_with_a_varying_normaliser(task
     assert coefficient_of_variation(extra[:, 0]) > 0.3  # log C(y) varies by 1.5 z_1
     phi_y, y_phi = inter_domain_info_nce(f, g, by_parameters)
     assert y_phi.item() - log_m == pytest.approx(-information, abs=0.03)
-    assert phi_y.item() - log_m > -information + 0.1, "L_YΦ at its minimum says nothing about the posterior"
+    assert phi_y.item() - log_m > -information + 0.1, (
+        "L_YΦ at its minimum says nothing about the posterior"
+    )
 
 
 def half_circle_prior(task):
@@ -126,7 +144,10 @@ def test_a_changed_prior_changes_the_normaliser_by_the_ratio_of_evidences(task):
     under_own = model.posteriors(test.y, draws=40_000)
     # p̃(y)/p(y) = E_{φ ~ p̃} r(φ, y), from the exact ratio and independent draws.
     exact = task.log_ratio(other.sample(40_000, seed=99), test.y).exp().mean(1).log()
-    ours = torch.tensor([a.log_normalizer - b.log_normalizer for a, b in zip(under_other, under_own, strict=True)], dtype=torch.float64)
+    ours = torch.tensor(
+        [a.log_normalizer - b.log_normalizer for a, b in zip(under_other, under_own, strict=True)],
+        dtype=torch.float64,
+    )
     assert torch.allclose(ours, exact, atol=0.05)
     assert exact.std() > 0.3, "the evidence ratio must vary for the test to mean anything"
 

@@ -5,12 +5,12 @@ The map, in the order in which data flow::
     prior ─► simulator ─► simulations ─► fit ─► model ─► posterior(y) ─► samples
                                                   └────► diagnose
 
-    prior        BoxPrior, any torch Distribution, SamplerPrior, EmpiricalPrior          eande.core.prior
+    prior        BoxPrior, any torch Distribution, SamplerPrior, EmpiricalPrior          eande.priors.prior
     simulations  simulate(simulator, prior, n, store=…), each(function), Simulations     eande.simulation
-    views        RandomWindow, Roll, Compose: what of a datum the encoder sees           eande.simulation.views
+    views        RandomWindow, Roll, Compose: what of a datum the encoder sees           eande.simulation.read.views
     model        fit(simulations, prior, settings=FitSettings(...)), load(path)          eande.training, eande.core
                  fit(…, members=5), ensemble(models), model.calibrate(held_out)          eande.core
-    posterior    model.posterior(y): log_prob, log_ratio, sample, map, summary           eande.core.posterior
+    posterior    model.posterior(y): log_prob, log_ratio, sample, map, summary           eande.inference.posterior
     trust        diagnose(model, held_out), identifiability(model, simulations),         eande.diagnostics
                  Belongs(model, held_out)(y), predictive_check(model, y, simulator)
     neighbours   bridges.sbi (EE, Potential, as_posterior), bridges.arviz (to_arviz)     eande.bridges
@@ -20,23 +20,25 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from eande.core.calibration import Calibration
-    from eande.core.checks import EandeWarning, InputError
-    from eande.core.ensemble import ensemble
-    from eande.core.loading import load
-    from eande.core.model import EmbedAndEmulate
-    from eande.core.posterior import Posterior
-    from eande.core.prior import BoxPrior, DistributionPrior, EmpiricalPrior, SamplerPrior
-    from eande.core.rejection import BudgetExceeded, SampleInfo
+    from eande.calibration.calibrate import Calibration
     from eande.diagnostics.belonging import Belonging, Belongs, predictive_check
     from eande.diagnostics.diagnose import Diagnosis, diagnose
     from eande.diagnostics.identifiability import Identifiability, identifiability
-    from eande.diagnostics.importance import resample
-    from eande.simulation.blocks import SimulationError, each
-    from eande.simulation.simulate import simulate
-    from eande.simulation.simulations import Failures, Simulations
-    from eande.simulation.store import Store
-    from eande.simulation.views import Compose, RandomWindow, Roll
+    from eande.foundations.checks import EandeWarning, InputError
+    from eande.inference.ensemble import ensemble
+    from eande.inference.loading import load
+    from eande.inference.model import EmbedAndEmulate
+    from eande.inference.posterior import Posterior
+    from eande.inference.samplers.importance import resample
+    from eande.inference.samplers.rejection import BudgetExceeded, SampleInfo
+    from eande.priors.box import BoxPrior
+    from eande.priors.distribution import DistributionPrior
+    from eande.priors.draws import EmpiricalPrior, SamplerPrior
+    from eande.simulation.read.simulations import Failures, Simulations
+    from eande.simulation.read.views import Compose, RandomWindow, Roll
+    from eande.simulation.run.blocks import SimulationError, each
+    from eande.simulation.run.simulate import simulate
+    from eande.simulation.store.store import Store
     from eande.training.fit import fit
     from eande.training.settings import FitSettings
 
@@ -44,38 +46,38 @@ __version__ = "0.1.0"
 
 # Names are loaded when first asked for: `import eande` stays quick and needs nothing but Python.
 _HOMES = {
-    "BoxPrior": "core.prior",
-    "DistributionPrior": "core.prior",
-    "SamplerPrior": "core.prior",
-    "EmpiricalPrior": "core.prior",
-    "simulate": "simulation.simulate",
-    "each": "simulation.blocks",
-    "Simulations": "simulation.simulations",
-    "Failures": "simulation.simulations",
-    "Store": "simulation.store",
-    "RandomWindow": "simulation.views",
-    "Roll": "simulation.views",
-    "Compose": "simulation.views",
+    "BoxPrior": "priors.box",
+    "DistributionPrior": "priors.distribution",
+    "SamplerPrior": "priors.draws",
+    "EmpiricalPrior": "priors.draws",
+    "simulate": "simulation.run.simulate",
+    "each": "simulation.run.blocks",
+    "Simulations": "simulation.read.simulations",
+    "Failures": "simulation.read.simulations",
+    "Store": "simulation.store.store",
+    "RandomWindow": "simulation.read.views",
+    "Roll": "simulation.read.views",
+    "Compose": "simulation.read.views",
     "FitSettings": "training.settings",
     "fit": "training.fit",
-    "EmbedAndEmulate": "core.model",
-    "load": "core.loading",
-    "ensemble": "core.ensemble",
-    "Calibration": "core.calibration",
-    "Posterior": "core.posterior",
-    "SampleInfo": "core.rejection",
-    "BudgetExceeded": "core.rejection",
+    "EmbedAndEmulate": "inference.model",
+    "load": "inference.loading",
+    "ensemble": "inference.ensemble",
+    "Calibration": "calibration.calibrate",
+    "Posterior": "inference.posterior",
+    "SampleInfo": "inference.samplers.rejection",
+    "BudgetExceeded": "inference.samplers.rejection",
     "diagnose": "diagnostics.diagnose",
     "Diagnosis": "diagnostics.diagnose",
     "identifiability": "diagnostics.identifiability",
     "Identifiability": "diagnostics.identifiability",
-    "resample": "diagnostics.importance",
+    "resample": "inference.samplers.importance",
     "Belongs": "diagnostics.belonging",
     "Belonging": "diagnostics.belonging",
     "predictive_check": "diagnostics.belonging",
-    "SimulationError": "simulation.blocks",
-    "InputError": "core.checks",
-    "EandeWarning": "core.checks",
+    "SimulationError": "simulation.run.blocks",
+    "InputError": "foundations.checks",
+    "EandeWarning": "foundations.checks",
 }
 
 __all__ = [

@@ -5,18 +5,27 @@ from typing import Any
 
 import numpy as np
 
-from eande.core.checks import InputError, check_count
-from eande.core.posterior import Posterior
-from eande.core.seeds import derive_seed
 from eande.diagnostics.diagnose import Diagnosis
+from eande.foundations.checks import InputError, check_count
+from eande.foundations.seeds import derive_seed
+from eande.inference.posterior import Posterior
 
 try:
     from arviz_base import from_dict
 except ImportError as error:
-    raise ImportError(f"this bridge needs arviz-base ({error}): pip install 'embed-and-emulate[arviz]'") from None
+    raise ImportError(
+        f"this bridge needs arviz-base ({error}): pip install 'embed-and-emulate[arviz]'"
+    ) from None
 
 
-def to_arviz(posterior: Posterior | Sequence[Posterior], *, samples: int = 4_000, prior_samples: int = 4_000, seed: int = 0, **options: Any) -> Any:
+def to_arviz(
+    posterior: Posterior | Sequence[Posterior],
+    *,
+    samples: int = 4_000,
+    prior_samples: int = 4_000,
+    seed: int = 0,
+    **options: Any,
+) -> Any:
     """Draw samples and return them as a DataTree with the groups ``posterior`` (each parameter by its name), ``sample_stats`` and ``prior``.
 
     Samples of acceptance–rejection are independent: they come as one chain. Several posteriors give one more dimension, ``observation``. What the
@@ -37,24 +46,42 @@ def to_arviz(posterior: Posterior | Sequence[Posterior], *, samples: int = 4_000
         raise InputError("posterior: expected at least one, got none")
     wrong = next((one for one in chosen if not isinstance(one, Posterior)), None)
     if wrong is not None:
-        raise InputError(f"posterior: expected a Posterior (from a model: model.posterior(y)) or several, got {type(wrong).__name__}")
+        raise InputError(
+            f"posterior: expected a Posterior (from a model: model.posterior(y)) or several, got {type(wrong).__name__}"
+        )
     if any(one.prior is not chosen[0].prior for one in chosen):
         raise InputError("posterior: expected several under one prior, got different priors")
-    _check_names(chosen[0].prior.names, {"chain", "draw"} | ({"observation", "log_ratio"} if several else set()))
+    _check_names(
+        chosen[0].prior.names,
+        {"chain", "draw"} | ({"observation", "log_ratio"} if several else set()),
+    )
     # Seeds of their own: samples of one seed come from the same candidates.
-    drawn = [one.sample(samples, seed=derive_seed(seed, i) if several else seed, **options) for i, one in enumerate(chosen)]
-    ratios = np.stack([one.log_ratio(phi).cpu().numpy() for one, (phi, _) in zip(chosen, drawn, strict=True)], axis=-1)[None]
-    values = np.stack([phi.cpu().numpy() for phi, _ in drawn], axis=1)[None]  # chain, draw, observation, parameter
+    drawn = [
+        one.sample(samples, seed=derive_seed(seed, i) if several else seed, **options)
+        for i, one in enumerate(chosen)
+    ]
+    ratios = np.stack(
+        [one.log_ratio(phi).cpu().numpy() for one, (phi, _) in zip(chosen, drawn, strict=True)],
+        axis=-1,
+    )[None]
+    values = np.stack([phi.cpu().numpy() for phi, _ in drawn], axis=1)[
+        None
+    ]  # chain, draw, observation, parameter
     names, known = chosen[0].prior.names, chosen[0].prior
     prior = known.sample(prior_samples, seed=seed).numpy()[None]
     if not several:
         values, ratios = values[:, :, 0], ratios[..., 0]
     tree = from_dict(
-        {"posterior": {name: values[..., d] for d, name in enumerate(names)}, "sample_stats": {"log_ratio": ratios}},
+        {
+            "posterior": {name: values[..., d] for d, name in enumerate(names)},
+            "sample_stats": {"log_ratio": ratios},
+        },
         dims={name: ["observation"] for name in (*names, "log_ratio")} if several else None,
     )
     # Apart: the same names have no observations here.
-    tree["prior"] = from_dict({"prior": {name: prior[..., d] for d, name in enumerate(names)}})["prior"]
+    tree["prior"] = from_dict({"prior": {name: prior[..., d] for d, name in enumerate(names)}})[
+        "prior"
+    ]
     tree["sample_stats"].attrs["sampler"] = [str(info) for _, info in drawn]
     return tree
 
@@ -62,7 +89,9 @@ def to_arviz(posterior: Posterior | Sequence[Posterior], *, samples: int = 4_000
 def _check_names(names: Sequence[str], taken: set[str]) -> None:
     """Refuse names of parameters that mean something else in the container."""
     if both := sorted(taken & set(names)):
-        raise InputError(f"names: expected parameters with names of their own, got {', '.join(map(repr, both))}, which ArviZ's container uses")
+        raise InputError(
+            f"names: expected parameters with names of their own, got {', '.join(map(repr, both))}, which ArviZ's container uses"
+        )
 
 
 def diagnosis_to_arviz(diagnosis: Diagnosis) -> Any:
@@ -73,5 +102,14 @@ def diagnosis_to_arviz(diagnosis: Diagnosis) -> Any:
     _check_names(diagnosis.names, {"chain", "draw", "coverage", "tarp"})
     weighed = diagnosis.weighed
     ranks = {name: weighed.ranks[:, d].numpy()[None] for d, name in enumerate(diagnosis.names)}
-    stats = {"log_ratio": weighed.log_ratio.numpy()[None], "effective_draws": weighed.effective_draws.numpy()[None]}
-    return from_dict({"posterior": ranks | {"coverage": weighed.level.numpy()[None], "tarp": weighed.tarp.numpy()[None]}, "sample_stats": stats})
+    stats = {
+        "log_ratio": weighed.log_ratio.numpy()[None],
+        "effective_draws": weighed.effective_draws.numpy()[None],
+    }
+    return from_dict(
+        {
+            "posterior": ranks
+            | {"coverage": weighed.level.numpy()[None], "tarp": weighed.tarp.numpy()[None]},
+            "sample_stats": stats,
+        }
+    )

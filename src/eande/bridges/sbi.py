@@ -18,21 +18,37 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eande.core.checks import InputError, as_float_tensor, check_choice, check_shape, show_shape
-from eande.core.model import EmbedAndEmulate
-from eande.core.posterior import Posterior
-from eande.core.prior import BoxPrior, DistributionPrior, Prior, as_prior
-from eande.simulation.simulations import Simulations
+from eande.foundations.checks import (
+    InputError,
+    as_float_tensor,
+    check_choice,
+    check_shape,
+    show_shape,
+)
+from eande.inference.model import EmbedAndEmulate
+from eande.inference.posterior import Posterior
+from eande.priors.box import BoxPrior
+from eande.priors.convert import as_prior
+from eande.priors.distribution import DistributionPrior
+from eande.priors.prior import Prior
+from eande.simulation.read.simulations import Simulations
 from eande.training.fit import fit
 from eande.training.settings import FitSettings
 
 try:
-    from sbi.inference.posteriors import ImportanceSamplingPosterior, MCMCPosterior, RejectionPosterior, VIPosterior
+    from sbi.inference.posteriors import (
+        ImportanceSamplingPosterior,
+        MCMCPosterior,
+        RejectionPosterior,
+        VIPosterior,
+    )
     from sbi.inference.posteriors.base_posterior import NeuralPosterior
     from sbi.inference.potentials.base_potential import BasePotential
     from sbi.utils import BoxUniform, mcmc_transform
 except ImportError as error:
-    raise ImportError(f"this bridge needs sbi ({error}): pip install 'embed-and-emulate[sbi]'") from None
+    raise ImportError(
+        f"this bridge needs sbi ({error}): pip install 'embed-and-emulate[sbi]'"
+    ) from None
 
 SAMPLERS = ("exact", "rejection", "importance", "mcmc", "vi")
 # What sbi's trainers take and has no meaning here: other losses, rounds, reports.
@@ -60,7 +76,9 @@ class Potential(BasePotential):  # type: ignore[misc]
         self._x_o: Any = None
         self._x_is_iid: bool | None = None
         known = isinstance(model.prior, BoxPrior | DistributionPrior)
-        super().__init__(as_distribution(model.prior, model.device) if known else None, x_o, model.device)
+        super().__init__(
+            as_distribution(model.prior, model.device) if known else None, x_o, model.device
+        )
 
     def set_x(self, x_o: Tensor | None, x_is_iid: bool | None = True) -> None:
         """Embed what is new; a second call with the same data does nothing."""
@@ -70,7 +88,12 @@ class Potential(BasePotential):  # type: ignore[misc]
                 x_o = x_o.unsqueeze(0)
         # A calibration in between makes new posteriors.
         current = bool(self._posteriors) and self._posteriors[0].similarity is self.model.similarity
-        if current and x_o is not None and x_is_iid == self._x_is_iid and torch.equal(x_o, self._x_o):
+        if (
+            current
+            and x_o is not None
+            and x_is_iid == self._x_is_iid
+            and torch.equal(x_o, self._x_o)
+        ):
             return
         self._x_o, self._x_is_iid = x_o, x_is_iid
         if x_o is None:
@@ -80,7 +103,9 @@ class Potential(BasePotential):  # type: ignore[misc]
             self._posteriors = [self.model.posterior(x_o[0] if one else x_o, pooled=not one)]
         else:
             # sbi repeats every observation for each chain.
-            different, self._which = torch.unique_consecutive(x_o.flatten(1), dim=0, return_inverse=True)
+            different, self._which = torch.unique_consecutive(
+                x_o.flatten(1), dim=0, return_inverse=True
+            )
             self._posteriors = self.model.posteriors(different.view(-1, *self.model.y_shape))
 
     def to(self, device: str | torch.device) -> "Potential":
@@ -101,11 +126,20 @@ class Potential(BasePotential):  # type: ignore[misc]
                 ratio = self._posteriors[0].score(theta) - self._posteriors[0].log_normalizer
             else:
                 if len(theta) != len(observed):
-                    raise InputError(f"theta: expected one row per observation, {len(observed)}, got {len(theta)}")
-                embedded = torch.stack([posterior.embedded for posterior in self._posteriors])[self._which]
-                normalizers = torch.tensor([posterior.log_normalizer for posterior in self._posteriors], device=self.device)[self._which]
+                    raise InputError(
+                        f"theta: expected one row per observation, {len(observed)}, got {len(theta)}"
+                    )
+                embedded = torch.stack([posterior.embedded for posterior in self._posteriors])[
+                    self._which
+                ]
+                normalizers = torch.tensor(
+                    [posterior.log_normalizer for posterior in self._posteriors], device=self.device
+                )[self._which]
                 inside = self.model.prior.contains(theta)
-                ratio = self.model.similarity.paired_score(embedded, self.model.emulate(theta)) - normalizers
+                ratio = (
+                    self.model.similarity.paired_score(embedded, self.model.emulate(theta))
+                    - normalizers
+                )
                 ratio = ratio.masked_fill(~inside, -torch.inf)
             return ratio + self.model.prior.log_prob(theta)
 
@@ -121,17 +155,34 @@ class ExactPosterior(NeuralPosterior):  # type: ignore[misc]
         super().__init__(potential, device=potential.device)
         self._purpose = "It samples by acceptance-rejection where that is feasible; the encoder runs once per observation."
 
-    def sample(self, sample_shape: Sequence[int] = (), x: Tensor | None = None, show_progress_bars: bool = True, **options: Any) -> Tensor:
+    def sample(
+        self,
+        sample_shape: Sequence[int] = (),
+        x: Tensor | None = None,
+        show_progress_bars: bool = True,
+        **options: Any,
+    ) -> Tensor:
         """Draw samples, shape (*sample_shape, D); ``options`` are those of our sampler, such as ``max_evaluations``; sbi's batch size is ignored."""
         self.potential_fn.set_x(self._x_else_default_x(x))
         return self._draw(self.potential_fn._posteriors[0], sample_shape, **options)
 
-    def sample_batched(self, sample_shape: Sequence[int], x: Tensor, show_progress_bars: bool = True, **options: Any) -> Tensor:
+    def sample_batched(
+        self,
+        sample_shape: Sequence[int],
+        x: Tensor,
+        show_progress_bars: bool = True,
+        **options: Any,
+    ) -> Tensor:
         """Draw samples for each of many observations, shape (*sample_shape, observations, D)."""
-        drawn = [self._draw(posterior, sample_shape, **options) for posterior in self.potential_fn.model.posteriors(x)]
+        drawn = [
+            self._draw(posterior, sample_shape, **options)
+            for posterior in self.potential_fn.model.posteriors(x)
+        ]
         return torch.stack(drawn, dim=-2)
 
-    def log_prob(self, theta: Tensor, x: Tensor | None = None, track_gradients: bool = False, **_: Any) -> Tensor:
+    def log_prob(
+        self, theta: Tensor, x: Tensor | None = None, track_gradients: bool = False, **_: Any
+    ) -> Tensor:
         """Return the normalised log density, shape (n,)."""
         found: Tensor = self.potential(theta, x, track_gradients=track_gradients)
         self.potential_fn._posteriors[0].warn_of_few_draws()
@@ -168,7 +219,9 @@ class EE:
         show_progress_bars: bool = True,
     ) -> None:
         if not (settings is None or isinstance(settings, FitSettings)):
-            raise InputError(f"settings: expected FitSettings or None, got {type(settings).__name__}")
+            raise InputError(
+                f"settings: expected FitSettings or None, got {type(settings).__name__}"
+            )
         self.prior = None if prior is None else as_prior(prior)
         self.settings, self.encoder, self.progress = settings, encoder, show_progress_bars
         self.device = device or ("cpu" if settings is None else settings.device)
@@ -180,11 +233,15 @@ class EE:
         """Add simulations: parameters (n, D) and data (n, …). All must come from the prior: there are no rounds."""
         _check_options("append_simulations", options, _OF_SIMULATIONS)
         if options.get("proposal") is not None or options.get("from_round"):
-            raise InputError("proposal: expected None, got one: every simulation must come from the prior, for there are no rounds")
+            raise InputError(
+                "proposal: expected None, got one: every simulation must come from the prior, for there are no rounds"
+            )
         theta, x = as_float_tensor("theta", theta).cpu(), as_float_tensor("x", x).cpu()
         check_shape("theta", theta, ("n", "D"))
         if x.ndim < 2 or len(x) != len(theta):
-            raise InputError(f"x: expected one row per row of theta, {len(theta)}, got shape {show_shape(x.shape)}")
+            raise InputError(
+                f"x: expected one row per row of theta, {len(theta)}, got shape {show_shape(x.shape)}"
+            )
         self._theta.append(theta)
         self._x.append(x)
         return self
@@ -203,21 +260,39 @@ class EE:
         """Fit and return the model; arguments under sbi's names, where given, replace the settings, or are ignored if they mean nothing here."""
         _check_options("train", others, _OF_TRAINING)
         if others.get("resume_training"):
-            raise InputError("resume_training: expected False, got True; for runs that go on after an interruption use eande.fit(checkpoint=...)")
+            raise InputError(
+                "resume_training: expected False, got True; for runs that go on after an interruption use eande.fit(checkpoint=...)"
+            )
         if not self._theta:
-            raise InputError("train: expected simulations, got none; call append_simulations(theta, x) first")
+            raise InputError(
+                "train: expected simulations, got none; call append_simulations(theta, x) first"
+            )
         changes: dict[str, Any] = {
             "batch_size": training_batch_size, "learning_rate": learning_rate, "epochs": max_num_epochs, "patience": stop_after_epochs,
             "gradient_clip": clip_max_norm, "device": self.device,
         }  # fmt: skip
         base = FitSettings() if self.settings is None else self.settings
-        settings = replace(base, **{name: value for name, value in changes.items() if value is not None})
+        settings = replace(
+            base, **{name: value for name, value in changes.items() if value is not None}
+        )
         simulations = Simulations.from_arrays(torch.cat(self._theta), torch.cat(self._x))
-        self.model = fit(simulations, self.prior, encoder=self.encoder, validation=validation_fraction, settings=settings, progress=self.progress)
+        self.model = fit(
+            simulations,
+            self.prior,
+            encoder=self.encoder,
+            validation=validation_fraction,
+            settings=settings,
+            progress=self.progress,
+        )
         return self.model
 
     def build_posterior(
-        self, model: EmbedAndEmulate | None = None, prior: Any = None, *, sample_with: str = "exact", **options: Any
+        self,
+        model: EmbedAndEmulate | None = None,
+        prior: Any = None,
+        *,
+        sample_with: str = "exact",
+        **options: Any,
     ) -> NeuralPosterior:
         """Return a posterior of sbi.
 
@@ -230,14 +305,20 @@ class EE:
         check_choice("sample_with", sample_with, SAMPLERS)
         model = model or self.model
         if model is None:
-            raise InputError("build_posterior: expected a trained model, got none; call train() first")
+            raise InputError(
+                "build_posterior: expected a trained model, got none; call train() first"
+            )
         known = (None, model.prior, getattr(model.prior, "distribution", None))
         if not any(prior is one for one in known):
-            raise InputError("prior: expected None or the prior trained under, got another; model.posterior(y, prior=...) takes it")
+            raise InputError(
+                "prior: expected None or the prior trained under, got another; model.posterior(y, prior=...) takes it"
+            )
         return as_posterior(model, sample_with=sample_with, **options)
 
 
-def as_posterior(model: EmbedAndEmulate, *, sample_with: str = "exact", **options: Any) -> NeuralPosterior:
+def as_posterior(
+    model: EmbedAndEmulate, *, sample_with: str = "exact", **options: Any
+) -> NeuralPosterior:
     """Return a fitted model as a posterior of sbi; see :meth:`EE.build_posterior`."""
     check_choice("sample_with", sample_with, SAMPLERS)
     potential = Potential(model)
@@ -273,7 +354,9 @@ def as_distribution(prior: Prior, device: torch.device) -> Any:
         return BoxUniform(prior.low.to(device), prior.high.to(device), device=str(device))
     if isinstance(prior, DistributionPrior):
         return prior.distribution
-    raise InputError(f"prior: expected a box or a torch Distribution for sbi's samplers, got a {type(prior).__name__}; use sample_with='exact'")
+    raise InputError(
+        f"prior: expected a box or a torch Distribution for sbi's samplers, got a {type(prior).__name__}; use sample_with='exact'"
+    )
 
 
 __all__ = ["EE", "ExactPosterior", "Potential", "as_distribution", "as_posterior"]

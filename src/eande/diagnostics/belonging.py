@@ -28,16 +28,22 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from eande.core.calibration import check_pairs, first_of_groups
-from eande.core.checks import InputError, as_float_tensor, check_count, check_finite, check_shape
-from eande.core.model import EmbedAndEmulate
-from eande.core.prior import EmpiricalPrior
-from eande.core.scores import folds
-from eande.simulation.blocks import Simulator
-from eande.simulation.simulate import simulate
-from eande.simulation.simulations import Simulations
-from eande.simulation.sources import take
-from eande.simulation.views import View, fixed_views
+from eande.calibration.calibrate import check_pairs, first_of_groups
+from eande.foundations.checks import (
+    InputError,
+    as_float_tensor,
+    check_count,
+    check_finite,
+    check_shape,
+)
+from eande.inference.model import EmbedAndEmulate
+from eande.inference.normalizer import folds
+from eande.priors.draws import EmpiricalPrior
+from eande.simulation.read.simulations import Simulations
+from eande.simulation.read.sources import take
+from eande.simulation.read.views import View, fixed_views
+from eande.simulation.run.blocks import Simulator
+from eande.simulation.run.simulate import simulate
 
 SCORES = ("image", "activations", "summaries")
 _NEIGHBOURS = 5
@@ -67,7 +73,13 @@ class Belonging:
         lines = []
         for i, p in enumerate(self.p_value.tolist()):
             details = ", ".join(f"{name} {values[i]:.2g}" for name, values in self.each.items())
-            word = "UNLIKE the simulations" if p < 0.01 else "unusual" if p < 0.05 else "like the simulations"
+            word = (
+                "UNLIKE the simulations"
+                if p < 0.01
+                else "unusual"
+                if p < 0.05
+                else "like the simulations"
+            )
             if 0.01 <= p <= self.resolution:
                 word = "STRANGER than all the simulations, too few to say more"
             lines.append(f"observation {i}: {word}, p = {p:.2g} ({details})")
@@ -90,12 +102,16 @@ class Belongs:
 
     def __init__(self, model: EmbedAndEmulate, held_out: Simulations) -> None:
         if not isinstance(held_out, Simulations):
-            raise InputError(f"held_out: expected Simulations (from arrays: Simulations.from_arrays(phi, y)), got {type(held_out).__name__}")
+            raise InputError(
+                f"held_out: expected Simulations (from arrays: Simulations.from_arrays(phi, y)), got {type(held_out).__name__}"
+            )
         check_pairs(model, held_out.phi, held_out.y, held_out.groups)
         # One of each group: data of the same parameters lie nearer to each other than an observation to any of them.
         first = first_of_groups(held_out.groups)
         if len(first) < _FEWEST:
-            raise InputError(f"held_out: expected at least {_FEWEST} different parameters, got {len(first)}")
+            raise InputError(
+                f"held_out: expected at least {_FEWEST} different parameters, got {len(first)}"
+            )
         self.model, self._similarity = model, model.similarity
         image, activations, summaries = self._look(take(held_out.y, first))
         self._image = image
@@ -105,7 +121,9 @@ class Belongs:
     def __call__(self, y: Any) -> Belonging:
         """Rank observations (m, *y_shape), or one of shape y_shape."""
         if self.model.similarity is not self._similarity:
-            raise InputError("model: expected it as it was, got it calibrated since: make Belongs anew")
+            raise InputError(
+                "model: expected it as it was, got it calibrated since: make Belongs anew"
+            )
         observed = as_float_tensor("y", y)
         if observed.ndim == len(self.model.y_shape):
             observed = observed.unsqueeze(0)
@@ -113,10 +131,16 @@ class Belongs:
         check_count("number of observations", len(observed), 1)
         image, activations, summaries = self._look(observed)
         seen = {"activations": activations, "summaries": summaries}
-        above = {"image": _above(self._image, image)} | {name: crowd.above(seen[name]) for name, crowd in self._crowds.items()}
-        each = {name: (1 + number).double() / (len(self._image) + 1) for name, number in above.items()}
+        above = {"image": _above(self._image, image)} | {
+            name: crowd.above(seen[name]) for name, crowd in self._crowds.items()
+        }
+        each = {
+            name: (1 + number).double() / (len(self._image) + 1) for name, number in above.items()
+        }
         smallest = torch.stack(list(each.values())).amin(0)
-        return Belonging((len(SCORES) * smallest).clamp(max=1), each, len(SCORES) / (len(self._image) + 1))
+        return Belonging(
+            (len(SCORES) * smallest).clamp(max=1), each, len(SCORES) / (len(self._image) + 1)
+        )
 
     @torch.no_grad()
     def _look(self, y: Any) -> tuple[Tensor, Tensor, Tensor]:
@@ -133,13 +157,26 @@ class Belongs:
             bound = model.similarity.bound(embedded)
             image = -best if bound is None else bound - best
             # Where no layer left a trace, the embedding itself.
-            parts.append((image.double().cpu(), torch.cat(trace or [embedded], dim=1).double().cpu(), _summaries(part).cpu()))
+            parts.append(
+                (
+                    image.double().cpu(),
+                    torch.cat(trace or [embedded], dim=1).double().cpu(),
+                    _summaries(part).cpu(),
+                )
+            )
         image, traces, summaries = (torch.cat(column) for column in zip(*parts, strict=True))
         return image, traces, summaries
 
 
 def predictive_check(
-    model: EmbedAndEmulate, y: Any, simulator: Simulator, *, n: int = 500, views: View | None = None, seed: int = 0, progress: bool = True
+    model: EmbedAndEmulate,
+    y: Any,
+    simulator: Simulator,
+    *,
+    n: int = 500,
+    views: View | None = None,
+    seed: int = 0,
+    progress: bool = True,
 ) -> Belonging:
     """Simulate anew with samples of an observation's posterior, and say whether the observation looks like the result.
 
@@ -159,10 +196,16 @@ def predictive_check(
     check_count("n", n, _FEWEST)
     samples = model.posterior(observed).sample(n, seed=seed)[0]
     # In one block: an empirical prior hands out each of its draws once before it repeats any.
-    made = simulate(simulator, EmpiricalPrior(samples), n, seed=seed, block_size=n, progress=progress)
+    made = simulate(
+        simulator, EmpiricalPrior(samples), n, seed=seed, block_size=n, progress=progress
+    )
     if len(made) < _FEWEST:
-        raise InputError(f"simulator: expected at least {_FEWEST} of {n} simulations to succeed, got {len(made)}; ask for more (n=)")
-    replicates = Simulations(made.phi, torch.cat(list(fixed_views(views, made.y))), torch.arange(len(made)))
+        raise InputError(
+            f"simulator: expected at least {_FEWEST} of {n} simulations to succeed, got {len(made)}; ask for more (n=)"
+        )
+    replicates = Simulations(
+        made.phi, torch.cat(list(fixed_views(views, made.y))), torch.arange(len(made))
+    )
     return Belongs(model, replicates)(observed)
 
 
@@ -172,10 +215,17 @@ class _Space:
     def __init__(self, points: Tensor) -> None:
         self.mean, self.scale = points.mean(0), points.std(0)
         # What never varies in simulations must not vary in data either, but rounding may.
-        self.scale = torch.where(self.scale > 1e-6 * self.mean.abs() + _TINY, self.scale, self.mean.abs().clamp(min=1.0))
+        self.scale = torch.where(
+            self.scale > 1e-6 * self.mean.abs() + _TINY, self.scale, self.mean.abs().clamp(min=1.0)
+        )
         self.points = self._place(points)
         parts = self.points.split(_ROWS_AT_ONCE)
-        self.reach = torch.cat([torch.cdist(part, self.points).kthvalue(_NEIGHBOURS + 1, dim=1).values for part in parts])
+        self.reach = torch.cat(
+            [
+                torch.cdist(part, self.points).kthvalue(_NEIGHBOURS + 1, dim=1).values
+                for part in parts
+            ]
+        )
 
     def _place(self, points: Tensor) -> Tensor:
         return (points - self.mean) / self.scale
@@ -194,11 +244,19 @@ class _Crowd:
     def __init__(self, points: Tensor) -> None:
         fold = folds(torch.arange(len(points)))
         self.spaces = [_Space(points[fold != out]) for out in fold.unique()]
-        self.own = [space.score(points[fold == out]) for space, out in zip(self.spaces, fold.unique(), strict=True)]
+        self.own = [
+            space.score(points[fold == out])
+            for space, out in zip(self.spaces, fold.unique(), strict=True)
+        ]
 
     def above(self, points: Tensor) -> Tensor:
         """Return how many simulated data are at least as strange as each point, (m,)."""
-        return torch.stack([_above(own, space.score(points)) for space, own in zip(self.spaces, self.own, strict=True)]).sum(0)
+        return torch.stack(
+            [
+                _above(own, space.score(points))
+                for space, own in zip(self.spaces, self.own, strict=True)
+            ]
+        ).sum(0)
 
 
 @contextmanager
@@ -210,10 +268,19 @@ def _traced(network: nn.Module, rows: int) -> Iterator[list[Tensor]]:
     trace: list[Tensor] = []
 
     def keep(_module: nn.Module, _inputs: Any, output: Any) -> None:
-        if isinstance(output, Tensor) and output.ndim > 1 and output.is_floating_point() and len(output) == rows:
+        if (
+            isinstance(output, Tensor)
+            and output.ndim > 1
+            and output.is_floating_point()
+            and len(output) == rows
+        ):
             values = output.float()
             space = values.flatten(2) if output.ndim > 2 else None
-            trace.append(values if space is None else torch.cat([space.mean(-1), space.std(-1, correction=0)], dim=1))
+            trace.append(
+                values
+                if space is None
+                else torch.cat([space.mean(-1), space.std(-1, correction=0)], dim=1)
+            )
 
     layers = [layer for layer in network.modules() if next(layer.children(), None) is None]
     handles = [layer.register_forward_hook(keep) for layer in layers]
@@ -230,10 +297,18 @@ def _summaries(y: Tensor) -> Tensor:
     flat = values.flatten(1)
     spread = flat.std(1, correction=0) + _TINY
     centred = (flat - flat.mean(1, keepdim=True)) / spread.unsqueeze(1)
-    columns = [flat.mean(1), spread.log(), centred.pow(3).mean(1), (centred.pow(4).mean(1) + _TINY).log()]
+    columns = [
+        flat.mean(1),
+        spread.log(),
+        centred.pow(3).mean(1),
+        (centred.pow(4).mean(1) + _TINY).log(),
+    ]
     for axis in range(1, values.ndim):
         if values.shape[axis] > 1:
-            columns.append((values.diff(dim=axis).flatten(1).square().mean(1).sqrt() + _TINY).log() - spread.log())
+            columns.append(
+                (values.diff(dim=axis).flatten(1).square().mean(1).sqrt() + _TINY).log()
+                - spread.log()
+            )
     return torch.stack(columns, dim=1)
 
 

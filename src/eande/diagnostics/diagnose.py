@@ -12,17 +12,23 @@ import torch
 from rich.progress import track
 from torch import Tensor
 
-from eande.core.calibration import check_pairs, embed_rows, first_of_groups
-from eande.core.checks import InputError, check_count, check_share
-from eande.core.model import EmbedAndEmulate
-from eande.core.prior import EmpiricalPrior
-from eande.core.scores import ENOUGH_DRAWS, Normalizer, coefficient_of_variation, join_normalizers, normalizer_of_scores
-from eande.core.seeds import derive_seed, generator
-from eande.diagnostics.importance import pareto_k
+from eande.calibration.calibrate import check_pairs, embed_rows, first_of_groups
 from eande.diagnostics.ranks import Uniformity, Weighed, rank_samples, uniformity, weigh
 from eande.diagnostics.verdicts import Verdict, in_words
-from eande.simulation.simulations import Simulations
-from eande.simulation.sources import take
+from eande.foundations.checks import InputError, check_count, check_share
+from eande.foundations.seeds import derive_seed, generator
+from eande.inference.model import EmbedAndEmulate
+from eande.inference.normalizer import (
+    ENOUGH_DRAWS,
+    Normalizer,
+    coefficient_of_variation,
+    join_normalizers,
+    normalizer_of_scores,
+)
+from eande.inference.samplers.importance import pareto_k
+from eande.priors.draws import EmpiricalPrior
+from eande.simulation.read.simulations import Simulations
+from eande.simulation.read.sources import take
 
 LEVELS = (50, 80, 95)
 # Weights worked on at once: 32 MB in float64, of which a dozen are alive.
@@ -109,7 +115,10 @@ class Diagnosis:
     def __str__(self) -> str:
         """Return the verdicts, one per line."""
         marks = {True: "ok   ", False: "ALARM", None: "     "}
-        return "\n".join(f"{marks[verdict.passed]}  {verdict.name:<16}{verdict.text}" for verdict in self.verdicts)
+        return "\n".join(
+            f"{marks[verdict.passed]}  {verdict.name:<16}{verdict.text}"
+            for verdict in self.verdicts
+        )
 
 
 def diagnose(
@@ -154,11 +163,23 @@ def diagnose(
     bank = model.prior_bank(model.prior, draws)
     weighed, normalizer, k = _weigh_all(model, phi, embedded, draws, seed)
     if samples is not None:
-        weighed = _rank_all(model, phi, take(held_out.y, first_of_groups(held_out.groups)), samples, weighed.log_ratio, seed, progress=progress)
-    shared = len(bank.phi) if len(bank.phi) < _DRAWS_PER_DATUM * len(phi) and samples is None else None
+        weighed = _rank_all(
+            model,
+            phi,
+            take(held_out.y, first_of_groups(held_out.groups)),
+            samples,
+            weighed.log_ratio,
+            seed,
+            progress=progress,
+        )
+    shared = (
+        len(bank.phi) if len(bank.phi) < _DRAWS_PER_DATUM * len(phi) and samples is None else None
+    )
     ratios, deviation = weighed.log_ratio.numpy(), bank.phi.double().std(0).cpu()
     known = weighed.effective_draws >= ENOUGH_DRAWS
-    spread = ((weighed.mean - phi.cpu()) / torch.where(weighed.deviation > 0, weighed.deviation, 1.0))[known]
+    spread = (
+        (weighed.mean - phi.cpu()) / torch.where(weighed.deviation > 0, weighed.deviation, 1.0)
+    )[known]
     # What the prior knows exactly, data cannot narrow.
     narrowed = torch.where(deviation > 0, weighed.deviation / deviation, 1.0)[known]
     resampled = np.random.default_rng(seed).choice(ratios, size=(_BOOTSTRAPS, len(ratios)))
@@ -192,19 +213,27 @@ def diagnose(
 def _embed(model: EmbedAndEmulate, held_out: Simulations) -> tuple[Tensor, Tensor]:
     """Return the parameters and embeddings of the first datum of every group."""
     if not isinstance(held_out, Simulations):
-        raise InputError(f"held_out: expected Simulations (from arrays: Simulations.from_arrays(phi, y)), got {type(held_out).__name__}")
+        raise InputError(
+            f"held_out: expected Simulations (from arrays: Simulations.from_arrays(phi, y)), got {type(held_out).__name__}"
+        )
     check_pairs(model, held_out.phi, held_out.y, held_out.groups)
     first = first_of_groups(held_out.groups)
     return held_out.phi[first].to(model.device), embed_rows(model, take(held_out.y, first))
 
 
 @torch.no_grad()
-def _weigh_all(model: EmbedAndEmulate, phi: Tensor, embedded: Tensor, draws: int, seed: int) -> tuple[Weighed, Normalizer, np.ndarray | None]:
+def _weigh_all(
+    model: EmbedAndEmulate, phi: Tensor, embedded: Tensor, draws: int, seed: int
+) -> tuple[Weighed, Normalizer, np.ndarray | None]:
     """Weigh the bank's draws for all data, some at a time; also return the normalisers and the first data's Pareto k."""
     bank, similarity = model.prior_bank(model.prior, draws), model.similarity
     own = similarity.paired_score(embedded, model.emulate_all(phi))
     references, chance = _randomness(model, phi, seed)
-    log_prior = (model.prior.log_prob(bank.phi), model.prior.log_prob(phi)) if model.prior.has_density else None
+    log_prior = (
+        (model.prior.log_prob(bank.phi), model.prior.log_prob(phi))
+        if model.prior.has_density
+        else None
+    )
     parts: list[Weighed] = []
     normalizers: list[Normalizer] = []
     k: np.ndarray | None = np.zeros(0)
@@ -214,7 +243,9 @@ def _weigh_all(model: EmbedAndEmulate, phi: Tensor, embedded: Tensor, draws: int
         if isinstance(model.prior, EmpiricalPrior):
             scores = scores.masked_fill(_themselves(bank.phi, phi[rows]), -torch.inf)
         densities = None if log_prior is None else (log_prior[0], log_prior[1][rows])
-        parts.append(weigh(scores, own[rows], bank.phi, phi[rows], references[rows], chance[rows], densities))
+        parts.append(
+            weigh(scores, own[rows], bank.phi, phi[rows], references[rows], chance[rows], densities)
+        )
         if rows[0] < _PARETO_DATA:
             more = pareto_k(scores[: _PARETO_DATA - int(rows[0])])
             k = None if k is None or more is None else np.concatenate([k, more])
@@ -224,15 +255,31 @@ def _weigh_all(model: EmbedAndEmulate, phi: Tensor, embedded: Tensor, draws: int
 def _randomness(model: EmbedAndEmulate, phi: Tensor, seed: int) -> tuple[Tensor, Tensor]:
     """Return TARP's references (m, D) and the tie-breaks (m,)."""
     references = model.prior.sample(len(phi), seed=derive_seed(seed, "references")).to(phi)
-    return references, torch.rand(len(phi), generator=generator(seed, "ties"), dtype=torch.float64).to(phi.device)
+    return references, torch.rand(
+        len(phi), generator=generator(seed, "ties"), dtype=torch.float64
+    ).to(phi.device)
 
 
 def _join(parts: Sequence[Weighed]) -> Weighed:
-    return Weighed(**{field.name: torch.cat([getattr(part, field.name) for part in parts]).cpu() for field in fields(Weighed)})
+    return Weighed(
+        **{
+            field.name: torch.cat([getattr(part, field.name) for part in parts]).cpu()
+            for field in fields(Weighed)
+        }
+    )
 
 
 @torch.no_grad()
-def _rank_all(model: EmbedAndEmulate, phi: Tensor, y: Any, count: int, log_ratio: Tensor, seed: int, *, progress: bool) -> Weighed:
+def _rank_all(
+    model: EmbedAndEmulate,
+    phi: Tensor,
+    y: Any,
+    count: int,
+    log_ratio: Tensor,
+    seed: int,
+    *,
+    progress: bool,
+) -> Weighed:
     """Rank the true parameters of all data among samples of their posteriors."""
     references, chance = _randomness(model, phi, seed)
     parts: list[Weighed] = []
@@ -240,7 +287,15 @@ def _rank_all(model: EmbedAndEmulate, phi: Tensor, y: Any, count: int, log_ratio
         posterior, row = model.posterior(y[i]), slice(i, i + 1)
         drawn, _ = posterior.sample(count, seed=derive_seed(seed, "ranked", i))
         density = posterior.unnormalized if posterior.prior.has_density else posterior.score
-        about = (drawn, density(drawn), density(phi[row]), posterior.bank.phi, phi[row], references[row], chance[row])
+        about = (
+            drawn,
+            density(drawn),
+            density(phi[row]),
+            posterior.bank.phi,
+            phi[row],
+            references[row],
+            chance[row],
+        )
         parts.append(rank_samples(*about, log_ratio[row].to(phi.device)))
     return _join(parts)
 

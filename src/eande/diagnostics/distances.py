@@ -7,7 +7,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from eande.core.checks import InputError, as_float_tensor, check_finite, check_positive, check_shape
+from eande.foundations.checks import (
+    InputError,
+    as_float_tensor,
+    check_finite,
+    check_positive,
+    check_shape,
+)
 
 
 def l1_distance(log_q: Tensor, log_p: Tensor) -> Tensor:
@@ -55,13 +61,22 @@ def squared_mmd(first: Tensor, second: Tensor, bandwidths: Sequence[float]) -> T
     def mean_kernels(x: Tensor, y: Tensor) -> Tensor:
         # Coordinate by coordinate: torch.cdist gives every pair of points a block of the GPU, and takes thirty times as long.
         pairs = zip(x.double().unbind(-1), y.double().unbind(-1), strict=True)
-        squares = sum(((a.unsqueeze(-1) - b.unsqueeze(-2)).square() for a, b in pairs), start=torch.zeros((), dtype=torch.float64, device=x.device))
-        return torch.stack([(squares / (-2 * bandwidth**2)).exp().mean((-1, -2)) for bandwidth in bandwidths])
+        squares = sum(
+            ((a.unsqueeze(-1) - b.unsqueeze(-2)).square() for a, b in pairs),
+            start=torch.zeros((), dtype=torch.float64, device=x.device),
+        )
+        return torch.stack(
+            [(squares / (-2 * bandwidth**2)).exp().mean((-1, -2)) for bandwidth in bandwidths]
+        )
 
-    return mean_kernels(first, first) + mean_kernels(second, second) - 2 * mean_kernels(first, second)
+    return (
+        mean_kernels(first, first) + mean_kernels(second, second) - 2 * mean_kernels(first, second)
+    )
 
 
-def c2st(reference: Any, samples: Any, *, seed: int = 1, folds: int = 5, jobs: int | None = None) -> float:
+def c2st(
+    reference: Any, samples: Any, *, seed: int = 1, folds: int = 5, jobs: int | None = None
+) -> float:
     """Return how often a classifier that was trained to tell two sets of samples (n, D) apart is right on others: ½ where they agree.
 
     The protocol is sbibm's, whose published scores it is meant to be compared with: both sets standardised by the reference, an MLP of two layers of
@@ -78,20 +93,33 @@ def c2st(reference: Any, samples: Any, *, seed: int = 1, folds: int = 5, jobs: i
         from sklearn.model_selection import KFold, cross_val_score
         from sklearn.neural_network import MLPClassifier
     except ImportError as error:
-        raise ImportError(f"the classifier two-sample test needs scikit-learn ({error}): pip install 'embed-and-emulate[sbibm]'") from None
-    first, second = as_float_tensor("reference", reference).cpu(), as_float_tensor("samples", samples).cpu()
+        raise ImportError(
+            f"the classifier two-sample test needs scikit-learn ({error}): pip install 'embed-and-emulate[sbibm]'"
+        ) from None
+    first, second = (
+        as_float_tensor("reference", reference).cpu(),
+        as_float_tensor("samples", samples).cpu(),
+    )
     check_shape("reference", first, ("n", "D"))
     check_shape("samples", second, ("n", first.shape[1]))
     check_finite("reference", first)
     check_finite("samples", second)
     if len(first) != len(second) or len(first) < folds:
-        raise InputError(f"samples: expected as many as of the reference, at least {folds}, got {len(second)} and {len(first)}")
+        raise InputError(
+            f"samples: expected as many as of the reference, at least {folds}, got {len(second)} and {len(first)}"
+        )
     if (first.std(0) == 0).any():
-        raise InputError(f"reference: expected every column to vary, got a constant one at index {int((first.std(0) == 0).nonzero()[0])}")
+        raise InputError(
+            f"reference: expected every column to vary, got a constant one at index {int((first.std(0) == 0).nonzero()[0])}"
+        )
     # By torch, not numpy: the last bit of a mean can move the score by a hundredth.
     both = ((torch.cat([first, second]) - first.mean(0)) / first.std(0)).numpy()
     width = 10 * first.shape[1]
-    classifier = MLPClassifier(hidden_layer_sizes=(width, width), max_iter=10_000, random_state=seed)
+    classifier = MLPClassifier(
+        hidden_layer_sizes=(width, width), max_iter=10_000, random_state=seed
+    )
     labels = np.repeat([0, 1], [len(first), len(second)])
     split = KFold(folds, shuffle=True, random_state=seed)
-    return float(cross_val_score(classifier, both, labels, cv=split, scoring="accuracy", n_jobs=jobs).mean())
+    return float(
+        cross_val_score(classifier, both, labels, cv=split, scoring="accuracy", n_jobs=jobs).mean()
+    )

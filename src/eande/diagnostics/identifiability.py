@@ -18,12 +18,18 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from eande.core.calibration import check_pairs, embed_rows
-from eande.core.checks import InputError, as_float_tensor, check_count, check_finite, check_shape
-from eande.core.model import EmbedAndEmulate
-from eande.core.scores import estimate_normalizer
-from eande.core.seeds import derive_seed
-from eande.simulation.simulations import Simulations
+from eande.calibration.calibrate import check_pairs, embed_rows
+from eande.foundations.checks import (
+    InputError,
+    as_float_tensor,
+    check_count,
+    check_finite,
+    check_shape,
+)
+from eande.foundations.seeds import derive_seed
+from eande.inference.model import EmbedAndEmulate
+from eande.inference.normalizer import estimate_normalizer
+from eande.simulation.read.simulations import Simulations
 
 # Parameters are far apart from one standard deviation of the prior on, and not told apart under half a nat.
 _FAR, _ALIKE = 1.0, 0.5
@@ -73,7 +79,9 @@ class Identifiability:
         """Return the median information about each parameter when the others are unknown, per standard deviation of the prior (D,)."""
         unit = torch.eye(len(self.scale), dtype=self.fisher.dtype)
         # With the prior's own information, one per standard deviation: what the data say nothing about counts as zero, not as singular.
-        return (1 / torch.linalg.inv(self.fisher[self.known] + unit).diagonal(dim1=1, dim2=2) - 1).quantile(0.5, 0)
+        return (
+            1 / torch.linalg.inv(self.fisher[self.known] + unit).diagonal(dim1=1, dim2=2) - 1
+        ).quantile(0.5, 0)
 
     def equivalent(self) -> list[tuple[int, int]]:
         """Return pairs of known points far apart that no data tell apart, farthest first."""
@@ -82,7 +90,10 @@ class Identifiability:
         both = self.known.unsqueeze(0) & self.known.unsqueeze(1)
         alike = (self.divergence < _ALIKE) & (self.divergence.T < _ALIKE) & (apart > _FAR) & both
         pairs = alike.triu(1).nonzero()
-        return [(int(i), int(j)) for i, j in pairs[apart[pairs[:, 0], pairs[:, 1]].argsort(descending=True)]]
+        return [
+            (int(i), int(j))
+            for i, j in pairs[apart[pairs[:, 0], pairs[:, 1]].argsort(descending=True)]
+        ]
 
     def __str__(self) -> str:
         """Return the findings in words."""
@@ -90,11 +101,19 @@ class Identifiability:
         few = f"at {all_points - known} of {all_points} points fewer than {_DATA_PER_PARAMETER * len(self.names)} data carry the covariance"
         if not known:
             return f"cannot tell: {few}. The model is too sharp for so few data: give more"
-        told = ", ".join(f"{name} {value:.3g}" for name, value in zip(self.names, self.parameter_information.tolist(), strict=True))
-        stiff = " > ".join(f"{value:.3g}" for value in self.eigenvalues[self.known].quantile(0.5, 0).tolist())
+        told = ", ".join(
+            f"{name} {value:.3g}"
+            for name, value in zip(self.names, self.parameter_information.tolist(), strict=True)
+        )
+        stiff = " > ".join(
+            f"{value:.3g}" for value in self.eigenvalues[self.known].quantile(0.5, 0).tolist()
+        )
         mean = self.fisher[self.known].mean(0)
         weakest = torch.linalg.eigh(mean).eigenvectors[:, 0]
-        sloppy = " ".join(f"{weight:+.2f}·{name}" for weight, name in zip(weakest.tolist(), self.names, strict=True))
+        sloppy = " ".join(
+            f"{weight:+.2f}·{name}"
+            for weight, name in zip(weakest.tolist(), self.names, strict=True)
+        )
         pairs = self.equivalent()
         lines = [
             f"information per parameter, others unknown (per prior standard deviation): {told}",
@@ -108,7 +127,14 @@ class Identifiability:
 
 
 @torch.no_grad()
-def identifiability(model: EmbedAndEmulate, simulations: Simulations, *, phi: object = None, points: int = 200, seed: int = 0) -> Identifiability:
+def identifiability(
+    model: EmbedAndEmulate,
+    simulations: Simulations,
+    *,
+    phi: object = None,
+    points: int = 200,
+    seed: int = 0,
+) -> Identifiability:
     """Compute the model's Fisher information and the divergence between parameters; no simulation is run.
 
     It is the model's view: what the encoder threw away, or what too few simulations could not teach it, counts as unknown. Near the edge of
@@ -122,7 +148,9 @@ def identifiability(model: EmbedAndEmulate, simulations: Simulations, *, phi: ob
         seed: of the draws.
     """
     if not isinstance(simulations, Simulations):
-        raise InputError(f"simulations: expected Simulations (from arrays: Simulations.from_arrays(phi, y)), got {type(simulations).__name__}")
+        raise InputError(
+            f"simulations: expected Simulations (from arrays: Simulations.from_arrays(phi, y)), got {type(simulations).__name__}"
+        )
     check_count("points", points, 2)
     check_pairs(model, simulations.phi, simulations.y, simulations.groups)
     draws = model.prior.sample(points, seed=derive_seed(seed, "points")) if phi is None else phi
@@ -131,7 +159,9 @@ def identifiability(model: EmbedAndEmulate, simulations: Simulations, *, phi: ob
     check_count("number of points", len(chosen), 1)
     check_finite("phi", chosen)
     if not (inside := model.prior.contains(chosen)).all():
-        raise InputError(f"phi: expected points inside the prior's support, got {int((~inside).sum())} of {len(inside)} outside")
+        raise InputError(
+            f"phi: expected points inside the prior's support, got {int((~inside).sum())} of {len(inside)} outside"
+        )
     embedded, bank = embed_rows(model, simulations.y), model.prior_bank(model.prior, _DRAWS)
     log_c = estimate_normalizer(model.similarity, embedded, bank).log_value
     scale = bank.phi.double().std(0)
@@ -155,7 +185,9 @@ def identifiability(model: EmbedAndEmulate, simulations: Simulations, *, phi: ob
     )
 
 
-def _scores_and_slopes(model: EmbedAndEmulate, embedded: Tensor, phi: Tensor) -> tuple[Tensor, Tensor]:
+def _scores_and_slopes(
+    model: EmbedAndEmulate, embedded: Tensor, phi: Tensor
+) -> tuple[Tensor, Tensor]:
     """Return the scores (m, k) of all data and points, and their derivatives by each parameter (D, m, k)."""
 
     def score(phi: Tensor) -> Tensor:
@@ -167,7 +199,9 @@ def _scores_and_slopes(model: EmbedAndEmulate, embedded: Tensor, phi: Tensor) ->
         direction = torch.zeros_like(phi)
         direction[:, d] = 1
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message=".*torch.jit.script", category=DeprecationWarning)  # torch's own affair
+            warnings.filterwarnings(
+                "ignore", message=".*torch.jit.script", category=DeprecationWarning
+            )  # torch's own affair
             values, slope = torch.func.jvp(score, (phi,), (direction,))[:2]
         slopes.append(slope.double())
     return values.double(), torch.stack(slopes)

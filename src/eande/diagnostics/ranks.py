@@ -30,7 +30,7 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from eande.core.scores import tied
+from eande.inference.normalizer import tied
 
 # Where the distribution of ranks is compared with the uniform one, and by how many simulated sets of ranks the comparison is calibrated.
 _PLACES, _SETS = 99, 4_000
@@ -64,7 +64,13 @@ class Weighed:
 
 
 def weigh(
-    scores: Tensor, own: Tensor, draws: Tensor, phi: Tensor, references: Tensor, chance: Tensor, densities: tuple[Tensor, Tensor] | None = None
+    scores: Tensor,
+    own: Tensor,
+    draws: Tensor,
+    phi: Tensor,
+    references: Tensor,
+    chance: Tensor,
+    densities: tuple[Tensor, Tensor] | None = None,
 ) -> Weighed:
     """Weigh prior draws for some data.
 
@@ -83,10 +89,16 @@ def weigh(
     mine, weights = log_weights[:, 0].exp(), log_weights[:, 1:].exp()
     share = chance.double() * mine
 
-    def rank(statistic: Tensor, truth: Tensor, level: Callable[[Tensor, Tensor], Tensor] = torch.eq) -> Tensor:
+    def rank(
+        statistic: Tensor, truth: Tensor, level: Callable[[Tensor, Tensor], Tensor] = torch.eq
+    ) -> Tensor:
         truth = truth.unsqueeze(1)
         same = level(statistic, truth)
-        return weights.masked_fill(same | (statistic > truth), 0).sum(1) + chance * weights.masked_fill(~same, 0).sum(1) + share
+        return (
+            weights.masked_fill(same | (statistic > truth), 0).sum(1)
+            + chance * weights.masked_fill(~same, 0).sum(1)
+            + share
+        )
 
     def distance(points: Tensor) -> Tensor:
         # By differences: a matrix product would lose the digits that tell draws from the truth.
@@ -95,14 +107,18 @@ def weigh(
 
     centre, scale = draws.mean(0), draws.std(0)
     scale = torch.where(scale > 0, scale, 1.0)
-    log_prior, own_prior = (0.0, 0.0) if densities is None else (densities[0].unsqueeze(0), densities[1])
+    log_prior, own_prior = (
+        (0.0, 0.0) if densities is None else (densities[0].unsqueeze(0), densities[1])
+    )
     # Of the draws alone: where none comes near the truth, their weights beside it are all zero.
     posterior = scores.double().softmax(1)
     mean = posterior @ draws.double()
     deviation = (posterior @ draws.double().square() - mean.square()).clamp(min=0).sqrt()
     return Weighed(
         log_ratio=log_weights[:, 0] + np.log(count + 1),
-        ranks=torch.stack([rank(draws[:, d].unsqueeze(0), phi[:, d]) for d in range(phi.shape[1])], dim=1),
+        ranks=torch.stack(
+            [rank(draws[:, d].unsqueeze(0), phi[:, d]) for d in range(phi.shape[1])], dim=1
+        ),
         level=rank(-(scores + log_prior), -(own + own_prior), tied),
         tarp=rank(distance(draws.unsqueeze(0)), distance(phi.unsqueeze(1))[:, 0]),
         mean=mean,
@@ -118,7 +134,9 @@ def _divergence(posterior: Tensor, draws: Tensor, bins: int = 100) -> Tensor:
     for values in draws.T.contiguous():
         edges, prior = _bins(values, bins)
         bin_of = torch.searchsorted(edges, values, right=True)
-        mass = torch.zeros(len(posterior), len(prior), dtype=posterior.dtype, device=posterior.device).index_add_(1, bin_of, posterior)
+        mass = torch.zeros(
+            len(posterior), len(prior), dtype=posterior.dtype, device=posterior.device
+        ).index_add_(1, bin_of, posterior)
         found.append(_information(mass, prior, effective))
     return torch.stack(found, dim=1)
 
@@ -128,7 +146,9 @@ def _bins(values: Tensor, bins: int = 100) -> tuple[Tensor, Tensor]:
     count = len(values)
     bins = min(bins, count)
     edges = values.sort().values[torch.arange(1, bins, device=values.device) * count // bins]
-    return edges, torch.bincount(torch.searchsorted(edges, values, right=True), minlength=bins).double() / count
+    return edges, torch.bincount(
+        torch.searchsorted(edges, values, right=True), minlength=bins
+    ).double() / count
 
 
 def _information(mass: Tensor, prior: Tensor, effective: Tensor) -> Tensor:
@@ -141,7 +161,14 @@ def _information(mass: Tensor, prior: Tensor, effective: Tensor) -> Tensor:
 
 
 def rank_samples(
-    samples: Tensor, densities: Tensor, own: Tensor, draws: Tensor, phi: Tensor, reference: Tensor, chance: Tensor, log_ratio: Tensor
+    samples: Tensor,
+    densities: Tensor,
+    own: Tensor,
+    draws: Tensor,
+    phi: Tensor,
+    reference: Tensor,
+    chance: Tensor,
+    log_ratio: Tensor,
 ) -> Weighed:
     """Rank the true parameters of one datum among independent samples of its posterior: the same, where no prior draw comes near.
 
@@ -158,20 +185,29 @@ def rank_samples(
     count, scale = len(samples), draws.std(0)
     scale = torch.where(scale > 0, scale, 1.0)
 
-    def rank(statistic: Tensor, truth: Tensor, level: Callable[[Tensor, Tensor], Tensor] = torch.eq) -> Tensor:
+    def rank(
+        statistic: Tensor, truth: Tensor, level: Callable[[Tensor, Tensor], Tensor] = torch.eq
+    ) -> Tensor:
         same = level(statistic, truth)
         return ((~same & (statistic < truth)).sum() + chance * (same.sum() + 1)) / (count + 1)
 
     mass, effective = [], torch.full((1,), float(count), dtype=torch.float64, device=samples.device)
     for values, drawn in zip(samples.T.contiguous(), draws.T.contiguous(), strict=True):
         edges, prior = _bins(drawn)
-        inside = torch.bincount(torch.searchsorted(edges, values, right=True), minlength=len(prior)).double() / count
+        inside = (
+            torch.bincount(
+                torch.searchsorted(edges, values, right=True), minlength=len(prior)
+            ).double()
+            / count
+        )
         mass.append(_information(inside.unsqueeze(0), prior, effective))
     return Weighed(
         log_ratio=log_ratio,
         ranks=torch.stack([rank(samples[:, d], phi[:, d]) for d in range(phi.shape[1])], dim=1),
         level=rank(-densities, -own, tied),
-        tarp=rank(((samples - reference) / scale).norm(dim=1), ((phi - reference) / scale).norm(dim=1)),
+        tarp=rank(
+            ((samples - reference) / scale).norm(dim=1), ((phi - reference) / scale).norm(dim=1)
+        ),
         mean=samples.double().mean(0, keepdim=True),
         deviation=samples.double().std(0).unsqueeze(0),
         effective_draws=effective,
@@ -221,9 +257,16 @@ def uniformity(ranks: Tensor | np.ndarray, draws: int | None = None) -> Uniformi
     counts = np.searchsorted(np.sort(values), places, side="right")
     smallest = table[np.arange(len(places)), counts].min()
     extreme, pointwise = int((null <= smallest).sum()), np.quantile(null, 0.05)
-    band = np.stack([stats.binom.ppf(edge, len(values), places) for edge in (pointwise / 2, 1 - pointwise / 2)], axis=1) / len(values)
+    band = np.stack(
+        [stats.binom.ppf(edge, len(values), places) for edge in (pointwise / 2, 1 - pointwise / 2)],
+        axis=1,
+    ) / len(values)
     return Uniformity(
-        p_value=float(min((1 + extreme) / (1 + len(null)), 1.0 if extreme or draws else len(places) * smallest)),
+        p_value=float(
+            min(
+                (1 + extreme) / (1 + len(null)), 1.0 if extreme or draws else len(places) * smallest
+            )
+        ),
         places=places,
         below=counts / len(values),
         band=band,

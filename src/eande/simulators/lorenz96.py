@@ -24,8 +24,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from eande.core.checks import InputError, check_at_least, check_choice, check_count, check_positive
-from eande.core.prior import BoxPrior
+from eande.foundations.checks import (
+    InputError,
+    check_at_least,
+    check_choice,
+    check_count,
+    check_positive,
+)
+from eande.priors.box import BoxPrior
 
 # Pieces a step is cut into during the first observation interval.
 FIRST_PIECES = 4
@@ -75,7 +81,9 @@ class Lorenz96:
         check_at_least("spin_up", self.spin_up, 0)
         check_choice("device", self.device, ("cpu", "cuda"))
         if abs(self.interval / self.step - self.substeps) > 1e-6:
-            raise InputError(f"step: expected a divisor of the interval {self.interval}, got {self.step}")
+            raise InputError(
+                f"step: expected a divisor of the interval {self.interval}, got {self.step}"
+            )
 
     @property
     def prior(self) -> BoxPrior:
@@ -135,7 +143,12 @@ class Lorenz96:
         """Return the time derivative of states (n, K + K·J) under forcings (n,)."""
         u, v = state[:, : self.slow], state[:, self.slow :]
         mean = v.unflatten(1, (self.slow, self.fast)).mean(2)
-        du = -u.roll(1, 1) * (u.roll(2, 1) - u.roll(-1, 1)) - u + forcing.unsqueeze(1) - self.h * self.c * mean
+        du = (
+            -u.roll(1, 1) * (u.roll(2, 1) - u.roll(-1, 1))
+            - u
+            + forcing.unsqueeze(1)
+            - self.h * self.c * mean
+        )
         drive = (self.h / self.fast) * u.repeat_interleave(self.fast, 1)
         dv = self.c * (-self.b * v.roll(-1, 1) * (v.roll(-2, 1) - v.roll(1, 1)) - v + drive)
         return torch.cat([du, dv], dim=1)

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from eande.core.checks import InputError
+from eande.foundations.checks import InputError
 from eande.simulators.lorenz96 import FIRST_PIECES, Lorenz96
 
 # Two buffers of four float64 per slow variable fill the 48 KiB of shared memory that every block may have.
@@ -116,24 +116,45 @@ extern "C" __global__ void __launch_bounds__(SLOW) lorenz96(
 """
 
 
-def trajectories(state: np.ndarray | Tensor, forcing: np.ndarray | Tensor, system: Lorenz96) -> Tensor:
+def trajectories(
+    state: np.ndarray | Tensor, forcing: np.ndarray | Tensor, system: Lorenz96
+) -> Tensor:
     """Integrate states (n, K + K·J) under forcings (n,) on the current CUDA device to (n, observations, K + K·J), float32, on that device."""
     if not torch.cuda.is_available():
         raise InputError("device: expected 'cpu' where torch finds no CUDA device, got 'cuda'")
     if system.slow > _MOST_SLOW:
-        raise InputError(f"slow: expected at most {_MOST_SLOW} with device 'cuda', got {system.slow}")
-    begin, force = (torch.as_tensor(x, dtype=torch.float64, device="cuda").contiguous() for x in (state, forcing))
-    out = torch.empty(len(begin), system.observations, system.slow * (1 + system.fast), device="cuda")
+        raise InputError(
+            f"slow: expected at most {_MOST_SLOW} with device 'cuda', got {system.slow}"
+        )
+    begin, force = (
+        torch.as_tensor(x, dtype=torch.float64, device="cuda").contiguous()
+        for x in (state, forcing)
+    )
+    out = torch.empty(
+        len(begin), system.observations, system.slow * (1 + system.fast), device="cuda"
+    )
     counts = [system.observations, system.substeps, system.skipped_steps]
-    constants = [float(x) for x in (system.step, system.h * system.c / system.fast, system.c, system.c * system.b)]
+    constants = [
+        float(x)
+        for x in (system.step, system.h * system.c / system.fast, system.c, system.c * system.b)
+    ]
     kernel = _compiled(system.slow, system.fast, torch.cuda.current_device())
-    kernel(grid=(len(begin), 1, 1), block=(system.slow, 1, 1), args=[begin, force, out, *counts, *constants])
+    kernel(
+        grid=(len(begin), 1, 1),
+        block=(system.slow, 1, 1),
+        args=[begin, force, out, *counts, *constants],
+    )
     return out
 
 
 def source(slow: int, fast: int) -> str:
     """Return the CUDA C source for K and J, which are known when it is compiled so that loops unroll and arrays stay in registers."""
-    constants = {"SLOW": slow, "FAST": fast, "SIZE": slow * (1 + fast), "FIRST_PIECES": FIRST_PIECES}
+    constants = {
+        "SLOW": slow,
+        "FAST": fast,
+        "SIZE": slow * (1 + fast),
+        "FIRST_PIECES": FIRST_PIECES,
+    }
     return "".join(f"#define {name} {value}\n" for name, value in constants.items()) + _SOURCE
 
 

@@ -9,7 +9,9 @@ import torch
 try:
     import numba
 except ImportError:
-    raise ImportError("simulating Lorenz 96 needs numba: pip install 'embed-and-emulate[simulators]'") from None
+    raise ImportError(
+        "simulating Lorenz 96 needs numba: pip install 'embed-and-emulate[simulators]'"
+    ) from None
 
 from eande.simulators.lorenz96 import FIRST_PIECES, Lorenz96
 
@@ -25,7 +27,9 @@ def trajectories(state: np.ndarray, forcing: np.ndarray, system: Lorenz96) -> np
     packed = np.ascontiguousarray(state[rows].transpose(0, 2, 1))
     out = np.empty((n, system.observations, size), dtype=np.float32)
     constants = np.array([system.h, system.c, system.b])
-    counts = np.array([system.slow, system.fast, system.substeps, system.skipped_steps, FIRST_PIECES])
+    counts = np.array(
+        [system.slow, system.fast, system.substeps, system.skipped_steps, FIRST_PIECES]
+    )
     threads = torch.get_num_threads()
     _integrate(packed, forcing[rows], out, system.step, constants, counts)
     # numba and torch share OpenMP: the kernel leaves torch with as many threads as there are cores, which then fight over them.
@@ -92,7 +96,11 @@ def _tendency(x, slope, forcing, constants, slow, fast):  # type: ignore[no-unty
             slope[k, lane] = advection - x[k, lane] + forcing[lane] - h * c / fast * mean[lane]
         for j in range(fast):
             i = k * fast + j
-            ahead, two_ahead, behind = slow + (i + 1) % ring, slow + (i + 2) % ring, slow + (i - 1) % ring
+            ahead, two_ahead, behind = (
+                slow + (i + 1) % ring,
+                slow + (i + 2) % ring,
+                slow + (i - 1) % ring,
+            )
             for lane in range(_LANES):
                 advection = -b * x[ahead, lane] * (x[two_ahead, lane] - x[behind, lane])
                 slope[slow + i, lane] = c * (advection - x[slow + i, lane] + h / fast * x[k, lane])

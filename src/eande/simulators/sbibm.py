@@ -24,8 +24,10 @@ import torch
 from torch import Tensor
 from torch.distributions import MultivariateNormal
 
-from eande.core.checks import InputError, check_choice
-from eande.core.prior import BoxPrior, DistributionPrior, Prior
+from eande.foundations.checks import InputError, check_choice
+from eande.priors.box import BoxPrior
+from eande.priors.distribution import DistributionPrior
+from eande.priors.prior import Prior
 
 OBSERVATIONS = range(1, 11)
 # On the diagonal of SLCP's covariance, as in sbibm.
@@ -68,7 +70,9 @@ def slcp(phi: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     b = correlation * first * second / a
     c = np.sqrt(second**2 + _JITTER - b**2)
     noise = rng.standard_normal((4, 2, len(phi)))
-    points = np.stack([phi[:, 0] + a * noise[:, 0], phi[:, 1] + b * noise[:, 0] + c * noise[:, 1]], axis=1)
+    points = np.stack(
+        [phi[:, 0] + a * noise[:, 0], phi[:, 1] + b * noise[:, 0] + c * noise[:, 1]], axis=1
+    )
     return points.reshape(8, len(phi)).T
 
 
@@ -97,7 +101,9 @@ def _glm_prior() -> DistributionPrior:
     precision = np.zeros((10, 10))
     precision[0, 0] = 0.5
     precision[1:, 1:] = smooth.T @ smooth
-    return DistributionPrior(MultivariateNormal(torch.zeros(10), precision_matrix=torch.from_numpy(precision).float()))
+    return DistributionPrior(
+        MultivariateNormal(torch.zeros(10), precision_matrix=torch.from_numpy(precision).float())
+    )
 
 
 def _box(half_width: float, dimension: int) -> BoxPrior:
@@ -106,7 +112,10 @@ def _box(half_width: float, dimension: int) -> BoxPrior:
 
 TASKS = {
     "two_moons": Task(_box(1, 2), two_moons),
-    "gaussian_linear": Task(DistributionPrior(MultivariateNormal(torch.zeros(10), _VARIANCE * torch.eye(10))), gaussian_linear),
+    "gaussian_linear": Task(
+        DistributionPrior(MultivariateNormal(torch.zeros(10), _VARIANCE * torch.eye(10))),
+        gaussian_linear,
+    ),
     "gaussian_mixture": Task(_box(10, 2), gaussian_mixture),
     "slcp": Task(_box(3, 5), slcp),
     "bernoulli_glm": Task(_glm_prior(), bernoulli_glm),
@@ -134,12 +143,21 @@ def read_reference(wheel: str | Path, task: str, number: int) -> Reference:
     folder = f"sbibm/tasks/{task}/files/num_observation_{number}"
     try:
         with zipfile.ZipFile(wheel) as files:
-            observation, parameters = (_numbers(files.read(f"{folder}/{name}.csv")) for name in ("observation", "true_parameters"))
-            samples = _numbers(bz2.decompress(files.read(f"{folder}/reference_posterior_samples.csv.bz2")))
+            observation, parameters = (
+                _numbers(files.read(f"{folder}/{name}.csv"))
+                for name in ("observation", "true_parameters")
+            )
+            samples = _numbers(
+                bz2.decompress(files.read(f"{folder}/reference_posterior_samples.csv.bz2"))
+            )
     except (OSError, zipfile.BadZipFile, KeyError) as error:
-        raise InputError(f"wheel: expected the file sbibm-1.1.0-py2.py3-none-any.whl, got {wheel} ({error})") from None
+        raise InputError(
+            f"wheel: expected the file sbibm-1.1.0-py2.py3-none-any.whl, got {wheel} ({error})"
+        ) from None
     return Reference(observation[0], parameters[0], samples)
 
 
 def _numbers(table: bytes) -> Tensor:
-    return torch.from_numpy(np.loadtxt(io.BytesIO(table), delimiter=",", skiprows=1, dtype=np.float32, ndmin=2))
+    return torch.from_numpy(
+        np.loadtxt(io.BytesIO(table), delimiter=",", skiprows=1, dtype=np.float32, ndmin=2)
+    )

@@ -20,9 +20,9 @@ import torch
 from scipy import special
 from torch import Tensor
 
-from eande.core.checks import check_count, check_positive
-from eande.core.prior import SamplerPrior
-from eande.core.seeds import derive_seed, generator
+from eande.foundations.checks import check_count, check_positive
+from eande.foundations.seeds import derive_seed, generator
+from eande.priors.draws import SamplerPrior
 
 _LAYERS = 5
 _SLOPE = 0.2
@@ -46,24 +46,47 @@ class VonMisesFisher:
         (4, 2)
     """
 
-    def __init__(self, kappa: float, *, dimension: int = 2, redundant: bool = False, seed: int = 0) -> None:
+    def __init__(
+        self, kappa: float, *, dimension: int = 2, redundant: bool = False, seed: int = 0
+    ) -> None:
         check_positive("kappa", kappa)
         check_count("dimension", dimension, 2)
-        self.kappa, self.dimension, self.redundant, self.seed = float(kappa), dimension, redundant, seed
+        self.kappa, self.dimension, self.redundant, self.seed = (
+            float(kappa),
+            dimension,
+            redundant,
+            seed,
+        )
         self.matrix = _parameter_matrix(dimension)
-        self._weights = _well_conditioned(np.random.default_rng(derive_seed(seed, "mlp")), dimension)
+        self._weights = _well_conditioned(
+            np.random.default_rng(derive_seed(seed, "mlp")), dimension
+        )
         names = [f"phi{i + 1}" for i in range(dimension)]
-        self.prior = SamplerPrior(self._draw_prior, names=["phi_R", *names] if redundant else names, contains=self._contains)
+        self.prior = SamplerPrior(
+            self._draw_prior,
+            names=["phi_R", *names] if redundant else names,
+            contains=self._contains,
+        )
 
     def _draw_prior(self, n: int, seed: int) -> Tensor:
         stream = generator(seed, "von Mises-Fisher prior")
         direction = torch.randn(n, self.dimension, generator=stream, dtype=torch.float64)
-        phi = direction / direction.norm(dim=1, keepdim=True) @ torch.as_tensor(np.linalg.inv(self.matrix)).T
-        return torch.cat([torch.rand(n, 1, generator=stream, dtype=torch.float64), phi], dim=1) if self.redundant else phi
+        phi = (
+            direction
+            / direction.norm(dim=1, keepdim=True)
+            @ torch.as_tensor(np.linalg.inv(self.matrix)).T
+        )
+        return (
+            torch.cat([torch.rand(n, 1, generator=stream, dtype=torch.float64), phi], dim=1)
+            if self.redundant
+            else phi
+        )
 
     def _contains(self, phi: Tensor) -> Tensor:
         on_ellipsoid = (self.true_emulator(phi).norm(dim=1) - 1).abs() < 1e-4
-        return on_ellipsoid & (phi[:, 0] >= 0) & (phi[:, 0] <= 1) if self.redundant else on_ellipsoid
+        return (
+            on_ellipsoid & (phi[:, 0] >= 0) & (phi[:, 0] <= 1) if self.redundant else on_ellipsoid
+        )
 
     def __call__(self, phi: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Simulate one datum (d,) for each row of ``phi``."""
@@ -120,7 +143,9 @@ def log_mean_exp_on_sphere(kappa: float, dimension: int) -> float:
     return float(special.gammaln(dimension / 2) + order * np.log(2 / kappa) + log_bessel)
 
 
-def sample_von_mises_fisher(centre: np.ndarray, kappa: float, rng: np.random.Generator) -> np.ndarray:
+def sample_von_mises_fisher(
+    centre: np.ndarray, kappa: float, rng: np.random.Generator
+) -> np.ndarray:
     """Draw one point around each row of ``centre`` (n, d), by Wood's rejection scheme for the cosine and a uniform tangent."""
     n, dimension = centre.shape
     b = (dimension - 1) / (2 * kappa + np.sqrt(4 * kappa**2 + (dimension - 1) ** 2))
@@ -130,7 +155,9 @@ def sample_von_mises_fisher(centre: np.ndarray, kappa: float, rng: np.random.Gen
     while len(missing):
         beta = rng.beta((dimension - 1) / 2, (dimension - 1) / 2, len(missing))
         w = (1 - (1 + b) * beta) / (1 - (1 - b) * beta)
-        accepted = kappa * w + (dimension - 1) * np.log(1 - x0 * w) - c >= np.log(rng.random(len(missing)))
+        accepted = kappa * w + (dimension - 1) * np.log(1 - x0 * w) - c >= np.log(
+            rng.random(len(missing))
+        )
         cosine[missing[accepted]] = w[accepted]
         missing = missing[~accepted]
     tangent = rng.standard_normal((n, dimension))
@@ -149,4 +176,7 @@ def _well_conditioned(rng: np.random.Generator, dimension: int) -> list[np.ndarr
         return np.linalg.qr(rng.standard_normal((dimension, dimension)))[0]
 
     spread = np.log(_LARGEST_CONDITION)
-    return [rotation() @ np.diag(np.exp(rng.uniform(0, spread, dimension))) @ rotation() for _ in range(_LAYERS)]
+    return [
+        rotation() @ np.diag(np.exp(rng.uniform(0, spread, dimension))) @ rotation()
+        for _ in range(_LAYERS)
+    ]

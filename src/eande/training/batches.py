@@ -8,10 +8,10 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from eande.core.seeds import generator
-from eande.simulation.simulations import Simulations
-from eande.simulation.sources import Source
-from eande.simulation.views import View, draw_view
+from eande.foundations.seeds import generator
+from eande.simulation.read.simulations import Simulations
+from eande.simulation.read.sources import Source
+from eande.simulation.read.views import View, draw_view
 from eande.training.settings import FitSettings
 
 
@@ -61,8 +61,16 @@ class Batches:
         seed: int,
         bank: int = 0,
     ) -> None:
-        self.simulations, self.views, self.two_views, self.bank, self.seed = simulations, views, two_views, bank, seed
-        _, inverse, self._counts = simulations.groups.unique(return_inverse=True, return_counts=True)
+        self.simulations, self.views, self.two_views, self.bank, self.seed = (
+            simulations,
+            views,
+            two_views,
+            bank,
+            seed,
+        )
+        _, inverse, self._counts = simulations.groups.unique(
+            return_inverse=True, return_counts=True
+        )
         self._rows = inverse.argsort(stable=True)
         self._offsets = self._counts.cumsum(0) - self._counts
         # A batch of one pair would have no negative.
@@ -107,9 +115,14 @@ class Batches:
         failed = self.simulations.failures.phi
         negatives = size - 1 + min(self.bank, step * size)
         stream = generator(self.seed, "failed", step)
-        number = int(len(failed) / len(self._counts) * negatives + torch.rand((), generator=stream).item())
+        number = int(
+            len(failed) / len(self._counts) * negatives + torch.rand((), generator=stream).item()
+        )
         # Every one as often as the others, up to one: a large bank asks for more than there are.
-        passes = [torch.randperm(len(failed), generator=stream) for _ in range(-(-number // max(1, len(failed))))]
+        passes = [
+            torch.randperm(len(failed), generator=stream)
+            for _ in range(-(-number // max(1, len(failed))))
+        ]
         return failed[torch.cat(passes)[:number]] if passes else failed[:0]
 
     def _order(self, number: int) -> tuple[Tensor, ...]:
@@ -118,5 +131,8 @@ class Batches:
             stream = generator(self.seed, "order", number)
             groups = torch.randperm(len(self._counts), generator=stream)
             replicate = (torch.rand(len(groups), generator=stream) * self._counts[groups]).long()
-            self._pass = (number, self._rows[self._offsets[groups] + replicate].tensor_split(self.per_pass))
+            self._pass = (
+                number,
+                self._rows[self._offsets[groups] + replicate].tensor_split(self.per_pass),
+            )
         return self._pass[1]

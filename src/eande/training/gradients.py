@@ -19,14 +19,20 @@ from lightning.fabric import Fabric
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
-from eande.core.seeds import derive_seed, seed_global
+from eande.foundations.seeds import derive_seed, seed_global
 
 Network = Callable[[Tensor], Tensor]
 Loss = Callable[[Sequence[Tensor]], Tensor]
 
 
 def backward(
-    fabric: Fabric, model: nn.Module, *, inputs: Sequence[tuple[Network, Tensor]], loss: Loss, micro_batch: int | None, seed: int
+    fabric: Fabric,
+    model: nn.Module,
+    *,
+    inputs: Sequence[tuple[Network, Tensor]],
+    loss: Loss,
+    micro_batch: int | None,
+    seed: int,
 ) -> list[Tensor]:
     """Accumulate the gradient of ``loss([network(x) for network, x in inputs])`` and return the networks' outputs.
 
@@ -46,19 +52,32 @@ def backward(
         return [output.detach() for output in outputs]
     # Equal parts; of two rows at least where there is batch normalisation, for a single one has no statistics.
     least = 2 if any(isinstance(module, _NormBase) for module in model.modules()) else 1
-    parts = [x.tensor_split(max(1, min(-(-len(x) // micro_batch), len(x) // least))) for x in batches]
+    parts = [
+        x.tensor_split(max(1, min(-(-len(x) // micro_batch), len(x) // least))) for x in batches
+    ]
     leaves = []
     with torch.no_grad(), _frozen_statistics(model):
         for i, (network, pieces) in enumerate(zip(networks, parts, strict=True)):
-            leaves.append(torch.cat([_run(fabric, network, piece, derive_seed(seed, i, k)) for k, piece in enumerate(pieces)]))
+            leaves.append(
+                torch.cat(
+                    [
+                        _run(fabric, network, piece, derive_seed(seed, i, k))
+                        for k, piece in enumerate(pieces)
+                    ]
+                )
+            )
     for leaf in leaves:
         leaf.requires_grad_(True)
     fabric.backward(loss(leaves))
     for i, (network, pieces, leaf) in enumerate(zip(networks, parts, leaves, strict=True)):
         if leaf.grad is None:
             continue
-        for k, (piece, gradient) in enumerate(zip(pieces, leaf.grad.tensor_split(len(pieces)), strict=True)):
-            fabric.backward(_run(fabric, network, piece, derive_seed(seed, i, k)), gradient=gradient)
+        for k, (piece, gradient) in enumerate(
+            zip(pieces, leaf.grad.tensor_split(len(pieces)), strict=True)
+        ):
+            fabric.backward(
+                _run(fabric, network, piece, derive_seed(seed, i, k)), gradient=gradient
+            )
     return [leaf.detach() for leaf in leaves]
 
 
@@ -71,7 +90,11 @@ def _run(fabric: Fabric, network: Network, x: Tensor, seed: int) -> Tensor:
 @contextmanager
 def _frozen_statistics(model: nn.Module) -> Iterator[None]:
     """Keep running averages of batch normalisation as they are, while batch statistics are still used."""
-    layers = [module for module in model.modules() if isinstance(module, _NormBase) and module.track_running_stats]
+    layers = [
+        module
+        for module in model.modules()
+        if isinstance(module, _NormBase) and module.track_running_stats
+    ]
     for layer in layers:
         layer.track_running_stats = False
     try:

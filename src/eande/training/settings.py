@@ -5,9 +5,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from eande.core.checks import InputError, check_at_least, check_choice, check_count, check_positive
-from eande.core.networks import NORMALIZATIONS
-from eande.core.similarities import SIMILARITIES
+from eande.foundations.checks import (
+    InputError,
+    check_at_least,
+    check_choice,
+    check_count,
+    check_positive,
+)
+from eande.networks.mlp import NORMALIZATIONS
+from eande.similarities.similarities import SIMILARITIES
 
 LOSSES = ("symmetric", "phi_y", "y_phi")
 # How long to train where nothing is said: steps, and passes over the simulations at least.
@@ -107,7 +113,14 @@ class FitSettings:
             check_count(name, getattr(self, name), 0)
         for name in ("view_weight", "weight_decay", "checkpoint_seconds"):
             check_at_least(name, getattr(self, name), 0)
-        for name in ("epochs", "steps_per_epoch", "micro_batch", "restart_epochs", "validate_every", "patience"):
+        for name in (
+            "epochs",
+            "steps_per_epoch",
+            "micro_batch",
+            "restart_epochs",
+            "validate_every",
+            "patience",
+        ):
             if getattr(self, name) is not None:
                 check_count(name, getattr(self, name), 1)
         check_positive("learning_rate", self.learning_rate)
@@ -122,9 +135,13 @@ class FitSettings:
         check_choice("precision", self.precision, ("32-true", "bf16-mixed"))
         check_choice("device", self.device, ("auto", "cpu", "cuda"))
         if self.similarity == "gaussians" and (self.memory_bank or self.view_weight):
-            raise InputError("similarity: expected 'cosine' or 'dot' with memory_bank or view_weight, got 'gaussians': its two sides differ")
+            raise InputError(
+                "similarity: expected 'cosine' or 'dot' with memory_bank or view_weight, got 'gaussians': its two sides differ"
+            )
         if self.similarity != "cosine" and self.temperature != "learn":
-            raise InputError(f"similarity: expected 'cosine' with a temperature, got {self.similarity!r}")
+            raise InputError(
+                f"similarity: expected 'cosine' with a temperature, got {self.similarity!r}"
+            )
         if not 0 <= self.warmup < 1:
             raise InputError(f"warmup: expected a share of the steps in [0, 1), got {self.warmup}")
         if self.ema is not None and not 0 <= self.ema < 1:

@@ -6,11 +6,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from eande.core.checks import EandeWarning
-from eande.core.networks import Standardizer
-from eande.core.prior import Prior
-from eande.simulation.simulations import Simulations
-from eande.simulation.views import View, fixed_views
+from eande.foundations.checks import EandeWarning
+from eande.networks.standardizer import Standardizer
+from eande.priors.prior import Prior
+from eande.simulation.read.simulations import Simulations
+from eande.simulation.read.views import View, fixed_views
 
 # A spread of so small a share of the mean is a few hundred units in the last place of float32.
 _COARSEST = 1e-5
@@ -63,7 +63,11 @@ def _robust(sample: Tensor, mean: Tensor, scale: Tensor) -> tuple[Tensor, Tensor
     heavy = (typical > 0) & (scale > _HEAVY * typical)
     if not heavy.any():
         return mean, scale, None
-    return torch.where(heavy, middle, mean), torch.where(heavy, typical, scale), torch.where(heavy, _LIMIT, torch.inf)
+    return (
+        torch.where(heavy, middle, mean),
+        torch.where(heavy, typical, scale),
+        torch.where(heavy, _LIMIT, torch.inf),
+    )
 
 
 def _resolved(name: str, mean: Tensor, scale: Tensor, limit: Tensor | None = None) -> Standardizer:

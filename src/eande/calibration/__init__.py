@@ -1,0 +1,1 @@
+"""Calibration: posteriors that cover as often as they say."""

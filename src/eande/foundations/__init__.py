@@ -1,0 +1,1 @@
+"""Checks, seeds and files: what everything uses and nothing of the method."""

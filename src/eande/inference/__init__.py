@@ -1,0 +1,1 @@
+"""The model and the posterior it gives: values, samples, summaries, files."""

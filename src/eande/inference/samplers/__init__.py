@@ -1,0 +1,1 @@
+"""Samplers of a posterior, one file each."""

@@ -1,0 +1,1 @@
+"""The networks: encoders of data, the latent emulator of parameters, standardisation."""

@@ -1,0 +1,56 @@
+"""The encoder that fits a shape, and networks described in files and made again.
+
+Every network of ours keeps the arguments it was made with in ``settings``.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from torch import nn
+
+from eande.foundations.checks import InputError, check_choice, show_shape
+from eande.networks.mlp import ResidualMLP
+from eande.networks.resnet import ResNet
+
+
+def default_encoder(
+    shape: Sequence[int],
+    outputs: int,
+    *,
+    width: int = 256,
+    blocks: int = 3,
+    normalization: str = "none",
+) -> nn.Module:
+    """Choose an encoder by the shape of one datum, a vector, a line with channels, or a grid with channels; its last layers have that width."""
+    if len(shape) == 1:
+        return ResidualMLP(
+            shape[0], outputs, width=width, blocks=blocks, normalization=normalization
+        )
+    if len(shape) in (2, 3):
+        # A wide stem divides the resolution by four before the first block: too much for small fields.
+        stem = "wide" if min(shape[1:]) >= 64 else "narrow"
+        return ResNet(
+            shape[0], outputs, dimensions=len(shape) - 1, width=max(1, width // 8), stem=stem
+        )
+    raise InputError(
+        f"y: expected data of shape (d,), (channels, length) or (channels, height, width), got {show_shape(shape)}; pass encoder="
+    )
+
+
+_NETWORKS: dict[str, Callable[..., nn.Module]] = {"ResidualMLP": ResidualMLP, "ResNet": ResNet}
+
+
+def describe_network(network: nn.Module) -> dict[str, Any] | None:
+    """Return name and settings of one of our networks, None for a user's."""
+    name = type(network).__name__
+    return (
+        {"name": name, "settings": network.settings}
+        if _NETWORKS.get(name) is type(network)
+        else None
+    )
+
+
+def make_network(description: dict[str, Any]) -> nn.Module:
+    """Make the network that :func:`describe_network` described."""
+    check_choice("network in the file", description["name"], tuple(_NETWORKS))
+    return _NETWORKS[description["name"]](**description["settings"])

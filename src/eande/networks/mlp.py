@@ -1,0 +1,100 @@
+"""Residual MLPs, for vectors and parameters.
+
+Reference:
+    Jiang, Lu and Willett, *Embed and Emulate* (line 1207 of the paper's source: both networks of the
+    synthetic task; the latent emulator of Lorenz 96).
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor, nn
+
+from eande.foundations.checks import check_choice, check_count
+
+NORMALIZATIONS = ("batch", "layer", "none")
+
+
+_ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
+    "relu": nn.ReLU,
+    "silu": nn.SiLU,
+    "tanh": nn.Tanh,
+}
+
+
+class ResidualMLP(nn.Module):
+    """Linear layer, residual blocks (linear – norm – activation – linear – norm, plus skip), linear layer, and a linear skip over all.
+
+    The network starts as a linear map of its input, through the skip. On the sphere that matters: a closed curve of data whose embedding
+    starts beside the origin instead of around it can stay folded for ever in low dimension.
+
+    Args:
+        inputs: size of the (flattened) input.
+        outputs: size n of the output.
+        width: size of the hidden layers.
+        blocks: number of residual blocks.
+        normalization: ``"batch"`` (the paper's), ``"layer"`` or ``"none"``.
+        activation: ``"relu"`` (the paper's), ``"silu"`` or ``"tanh"``.
+
+    Example:
+        >>> ResidualMLP(3, 8)(torch.zeros(5, 3)).shape
+        torch.Size([5, 8])
+    """
+
+    def __init__(
+        self,
+        inputs: int,
+        outputs: int,
+        *,
+        width: int = 256,
+        blocks: int = 3,
+        normalization: str = "none",
+        activation: str = "relu",
+    ) -> None:
+        super().__init__()
+        for name, size in {"inputs": inputs, "outputs": outputs, "width": width}.items():
+            check_count(name, size, 1)
+        check_count("blocks", blocks, 0)
+        check_choice("normalization", normalization, NORMALIZATIONS)
+        check_choice("activation", activation, tuple(_ACTIVATIONS))
+        self.settings: dict[str, Any] = {
+            "inputs": inputs, "outputs": outputs, "width": width, "blocks": blocks, "normalization": normalization, "activation": activation,
+        }  # fmt: skip
+        self.first = nn.Linear(inputs, width)
+        self.blocks = nn.Sequential(
+            *(_ResidualBlock(width, normalization, activation) for _ in range(blocks))
+        )
+        self.activation = _ACTIVATIONS[activation]()
+        self.last = nn.Linear(width, outputs)
+        self.skip = nn.Linear(inputs, outputs, bias=False)
+        nn.init.zeros_(self.last.weight)
+        # Not zero: the centre of the data must have a direction too.
+        nn.init.normal_(self.last.bias, std=1e-2)
+        nn.init.orthogonal_(self.skip.weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (batch, …) to (batch, n), the input flattened."""
+        x = x.flatten(1)
+        return self.last(self.activation(self.blocks(self.first(x)))) + self.skip(x)
+
+
+class _ResidualBlock(nn.Module):
+    def __init__(self, width: int, normalization: str, activation: str) -> None:
+        super().__init__()
+        norms: dict[str, Callable[[int], nn.Module]] = {
+            "batch": nn.BatchNorm1d,
+            "layer": nn.LayerNorm,
+            "none": lambda _: nn.Identity(),
+        }
+        norm = norms[normalization]
+        last = nn.Linear(width, width)
+        if normalization == "none":
+            # Nothing tames the sum of many branches here, so each block starts as the identity.
+            nn.init.zeros_(last.weight)
+            nn.init.zeros_(last.bias)
+        self.branch = nn.Sequential(
+            nn.Linear(width, width), norm(width), _ACTIVATIONS[activation](), last, norm(width)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.branch(x)

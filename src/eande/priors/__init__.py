@@ -1,0 +1,1 @@
+"""Priors: what the parameters may be before any data are seen."""

@@ -1,0 +1,97 @@
+"""The uniform law on a box: the usual prior, which scales itself."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from eande.foundations.checks import (
+    InputError,
+    as_float_tensor,
+    check_count,
+    check_finite,
+    check_shape,
+)
+from eande.foundations.seeds import derive_seed, generator
+from eande.priors.prior import Prior
+
+
+class BoxPrior(Prior):
+    """The uniform law on a box.
+
+    Args:
+        low: lower corner, shape (D,).
+        high: upper corner, shape (D,), above ``low`` in every coordinate.
+        names: one name per parameter.
+
+    Example:
+        >>> prior = BoxPrior([-15, -15], [15, 15], names=["F1", "F2"])
+        >>> prior.sample(3, seed=0).shape
+        torch.Size([3, 2])
+        >>> prior.contains(torch.tensor([[0.0, 20.0]]))
+        tensor([False])
+    """
+
+    def __init__(self, low: Any, high: Any, *, names: Sequence[str] | None = None) -> None:
+        self.low, self.high = as_float_tensor("low", low).cpu(), as_float_tensor("high", high).cpu()
+        check_shape("low", self.low, ("D",))
+        check_count("length of low", len(self.low), 1)
+        check_shape("high", self.high, tuple(self.low.shape))
+        check_finite("low", self.low)
+        check_finite("high", self.high)
+        if not (self.low < self.high).all():
+            raise InputError(
+                f"high: expected every entry above low (in float32), got low {low} and high {high}"
+            )
+        self._edges: dict[torch.device, tuple[Tensor, Tensor]] = {}
+        super().__init__(len(self.low), names)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave behind what lies on devices: workers may have others."""
+        return self.__dict__ | {"_edges": {}}
+
+    def sample(self, n: int, *, seed: int) -> Tensor:
+        """Draw ``n`` parameters."""
+        return self._stretch(torch.rand(n, self.dimension, generator=generator(seed, "prior")))
+
+    def sample_evenly(self, n: int, *, first: int, seed: int) -> Tensor:
+        """Return a part of a scrambled Sobol sequence: each point alone is uniform, together they leave smaller holes."""
+        sequence = torch.quasirandom.SobolEngine(
+            self.dimension, scramble=True, seed=derive_seed(seed, "even") % 2**31
+        )
+        return self._stretch(sequence.fast_forward(first).draw(n, dtype=torch.float64).float())
+
+    def _stretch(self, uniform: Tensor) -> Tensor:
+        """Map the unit cube to the box."""
+        # Rounding may carry the sum past the upper corner by one unit in the last place.
+        return torch.minimum(self.low + uniform * (self.high - self.low), self.high)
+
+    def log_prob(self, phi: Tensor) -> Tensor:
+        """Return minus the log volume inside the box, minus infinity outside."""
+        inside = self.contains(phi)
+        log_volume = (self.high.double() - self.low.double()).log().sum().item()
+        return torch.where(inside, -log_volume, -torch.inf).to(torch.result_type(phi, 1.0))
+
+    def contains(self, phi: Tensor) -> Tensor:
+        """Return whether each φ lies in the box, edges included."""
+        # Moved once: on a GPU a copy would wait for all earlier work.
+        if phi.device not in self._edges:
+            self._edges[phi.device] = (self.low.to(phi.device), self.high.to(phi.device))
+        low, high = self._edges[phi.device]
+        # As precise as the edges: what was rounded to one lies on it.
+        phi = phi.to(low.dtype)
+        return ((phi >= low) & (phi <= high)).all(-1)
+
+    def location_and_scale(self) -> tuple[Tensor, Tensor]:
+        """Return the centre and the standard deviation, width / √12."""
+        return (self.low + self.high) / 2, (self.high - self.low) / 12**0.5
+
+    def describe(self) -> dict[str, Any]:
+        """Return the corners and names."""
+        return {
+            "kind": "box",
+            "low": self.low.tolist(),
+            "high": self.high.tolist(),
+            "names": list(self.names),
+        }

@@ -1,0 +1,110 @@
+"""Any torch Distribution with event shape (D,) as a prior."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributions import Distribution, Independent
+
+from eande.foundations.checks import InputError, show_shape
+from eande.foundations.seeds import global_seed
+from eande.priors.prior import Prior
+
+# The torch Distributions a file may name: classes made from tensors alone, so that loading calls nothing else.
+STORED_DISTRIBUTIONS = (
+    "Beta", "Cauchy", "Chi2", "Dirichlet", "Exponential", "Gamma", "Gumbel", "HalfCauchy", "HalfNormal", "InverseGamma", "Kumaraswamy", "Laplace",
+    "LogNormal", "LowRankMultivariateNormal", "MultivariateNormal", "Normal", "Pareto", "StudentT", "Uniform", "VonMises", "Weibull",
+)  # fmt: skip
+
+
+class DistributionPrior(Prior):
+    """Any torch Distribution with event shape (D,) and no batch shape.
+
+    Args:
+        distribution: for instance ``Independent(Normal(loc, scale), 1)`` or ``MultivariateNormal(...)``.
+        names: one name per parameter.
+    """
+
+    def __init__(self, distribution: Distribution, *, names: Sequence[str] | None = None) -> None:
+        event, batch = distribution.event_shape, distribution.batch_shape
+        if len(event) != 1 or len(batch) != 0:
+            raise InputError(
+                f"prior: expected a Distribution with event shape (D,) and batch shape (), got event shape {show_shape(event)} and batch shape "
+                f"{show_shape(batch)}; torch.distributions.Independent(prior, 1) turns a batch into an event"
+            )
+        super().__init__(event[0], names)
+        self.distribution = distribution
+        with global_seed(0):
+            self._home = distribution.sample().device
+        self._inside = self.sample(1, seed=0)
+
+    def sample(self, n: int, *, seed: int) -> Tensor:
+        """Draw ``n`` parameters through the Distribution's own sampler."""
+        with global_seed(seed, "prior", device=self._home):
+            drawn = self.distribution.sample(torch.Size([n])).cpu()
+        phi = drawn.float()
+        # Rounding may carry a draw past an edge; the float32 number on its other side lies inside.
+        back = phi.nextafter(torch.where(phi > drawn, -torch.inf, torch.inf))
+        return torch.where((phi == drawn) | self.contains(phi).unsqueeze(-1), phi, back)
+
+    def log_prob(self, phi: Tensor) -> Tensor:
+        """Return the log density, minus infinity outside the support."""
+        inside = self.contains(phi)
+        # Validation inside torch raises for values outside the support: ask for those inside only.
+        safe = torch.where(inside.unsqueeze(-1), phi, self._inside.to(phi.device))
+        return torch.where(inside, self._raw_log_prob(safe), -torch.inf)
+
+    def contains(self, phi: Tensor) -> Tensor:
+        """Return whether each φ lies in the Distribution's support."""
+        if not phi.numel():
+            # torch cannot say it of no rows at all.
+            return torch.ones(len(phi), dtype=torch.bool, device=phi.device)
+        try:
+            support = self.distribution.support
+        except NotImplementedError:
+            # How torch says that a Distribution declares no support: its density tells.
+            support = None
+        if support is None:
+            return torch.isfinite(self._raw_log_prob(phi))
+        inside: Tensor = support.check(phi.to(self._home))
+        return inside.to(phi.device)
+
+    def _raw_log_prob(self, phi: Tensor) -> Tensor:
+        value: Tensor = self.distribution.log_prob(phi.to(self._home))
+        return value.to(phi.device, torch.result_type(phi, 1.0))
+
+    def describe(self) -> dict[str, Any]:
+        """Return class and parameters of a plain torch Distribution; others are asked for again at loading."""
+        return {
+            "kind": "distribution",
+            "distribution": _describe_distribution(self.distribution),
+            "names": list(self.names),
+        }
+
+
+def _describe_distribution(distribution: Distribution) -> dict[str, Any] | None:
+    name = type(distribution).__name__
+    if isinstance(distribution, Independent):
+        base = _describe_distribution(distribution.base_dist)
+        return base and {
+            "name": "Independent",
+            "base": base,
+            "dimensions": distribution.reinterpreted_batch_ndims,
+        }
+    if name not in STORED_DISTRIBUTIONS or type(distribution) is not getattr(
+        torch.distributions, name
+    ):
+        return None
+    given = (
+        ["loc", "scale_tril"]
+        if name == "MultivariateNormal"
+        else list(distribution.arg_constraints)
+    )
+    arguments = {key: getattr(distribution, key) for key in given}
+    described: dict[str, Any] = {
+        "name": name,
+        "arguments": {key: value.tolist() for key, value in arguments.items()},
+    }
+    double = [key for key, value in arguments.items() if value.dtype == torch.float64]
+    return described | {"double": double} if double else described

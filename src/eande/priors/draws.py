@@ -1,0 +1,101 @@
+"""Priors known through draws only: no density, but ratios, normalisers and samples exist."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from eande.foundations.checks import InputError, as_float_tensor, check_finite, check_shape
+from eande.foundations.seeds import generator
+from eande.priors.prior import Prior
+
+
+class _DrawsOnly(Prior):
+    """A prior without a density."""
+
+    has_density = False
+
+    def log_prob(self, phi: Tensor) -> Tensor:
+        """Say that there is no density."""
+        raise InputError(
+            "log_prob: expected a law with a density, got one known by draws only; log_ratio gives a posterior relative to its prior"
+        )
+
+
+class SamplerPrior(_DrawsOnly):
+    """A prior known through its sampler only: posterior samples and ratios exist, a density does not.
+
+    Args:
+        sampler: ``sampler(n, seed) -> (n, D)`` array or tensor; seeds have 32 bits, as numpy and scipy want them.
+        names: one name per parameter.
+        contains: ``contains(phi) -> (n,)`` booleans; without it every φ counts as inside.
+    """
+
+    def __init__(
+        self,
+        sampler: Callable[[int, int], Any],
+        *,
+        names: Sequence[str] | None = None,
+        contains: Callable[[Tensor], Tensor] | None = None,
+    ) -> None:
+        probe = as_float_tensor("prior sampler", sampler(2, 0))
+        check_shape("prior sampler", probe, (2, "D"))
+        super().__init__(probe.shape[1], names)
+        self._sampler, self._contains = sampler, contains
+
+    def sample(self, n: int, *, seed: int) -> Tensor:
+        """Draw ``n`` parameters from the sampler."""
+        phi = as_float_tensor("prior sampler", self._sampler(n, seed % 2**32)).cpu()
+        check_shape("prior sampler", phi, (n, self.dimension))
+        check_finite("prior sampler", phi)
+        return phi
+
+    def contains(self, phi: Tensor) -> Tensor:
+        """Return what the given function says, True without one."""
+        if self._contains is None:
+            return torch.ones(len(phi), dtype=torch.bool, device=phi.device)
+        inside = torch.as_tensor(
+            self._contains(phi.detach().cpu()), dtype=torch.bool, device=phi.device
+        )
+        check_shape("contains", inside, (len(phi),))
+        return inside
+
+    def describe(self) -> dict[str, Any]:
+        """Return the names: a function cannot be stored and is asked for again at loading."""
+        return {"kind": "sampler", "names": list(self.names)}
+
+
+class EmpiricalPrior(_DrawsOnly):
+    """The law of given draws: where nobody knows the prior, the parameters of the simulations serve.
+
+    Args:
+        draws: shape (n, D).
+        names: one name per parameter.
+    """
+
+    def __init__(self, draws: Any, *, names: Sequence[str] | None = None) -> None:
+        self.draws = as_float_tensor("prior draws", draws).cpu()
+        check_shape("prior draws", self.draws, ("n", "D"))
+        check_finite("prior draws", self.draws)
+        super().__init__(self.draws.shape[1], names)
+
+    def sample(self, n: int, *, seed: int) -> Tensor:
+        """Draw ``n`` parameters in random order, every draw equally often up to one: none is favoured by chance or by its place."""
+        stream = generator(seed, "prior")
+        passes, rest = divmod(n, len(self.draws))
+        rows = torch.cat(
+            [
+                torch.arange(len(self.draws)).repeat(passes),
+                torch.randperm(len(self.draws), generator=stream)[:rest],
+            ]
+        )
+        return self.draws[rows[torch.randperm(n, generator=stream)]]
+
+    def contains(self, phi: Tensor) -> Tensor:
+        """Return True: the support is not known."""
+        return torch.ones(len(phi), dtype=torch.bool, device=phi.device)
+
+    def describe(self) -> dict[str, Any]:
+        """Return the names; the draws themselves are stored as a tensor."""
+        return {"kind": "empirical", "names": list(self.names)}

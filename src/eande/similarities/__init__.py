@@ -1,0 +1,1 @@
+"""Similarities: where embeddings lie and how near they are."""

@@ -1,0 +1,1 @@
+"""Reading simulations: in memory, from stores and files, in views."""

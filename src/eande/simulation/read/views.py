@@ -1,0 +1,150 @@
+"""Views of simulated data: what of a simulation the encoder sees in one step (a window, a shifted ring, a noisy copy).
+
+A view is any callable ``view(y, generator) -> y``: ``y`` a batch of stored data (m, …), ``generator`` a torch generator
+to draw from, the result a batch (m, …) whose rows still carry the same parameters. Training draws a new view of each
+datum in every step; validation uses one fixed view per datum.
+
+A view with ``reads_rows = True`` gets the batch unread (:class:`~eande.simulation.read.sources.Rows`) and reads what it needs.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from eande.foundations.checks import InputError, check_count
+from eande.foundations.seeds import generator
+from eande.simulation.read.sources import Rows, Source
+
+View = Callable[..., Tensor]
+
+# Fixed views are drawn for so many data at a time, 16 MB or less.
+_NUMBERS_TOGETHER, _ROWS_TOGETHER = 4_000_000, 4_096
+
+
+class RandomWindow:
+    """A window of fixed length at a random place along the first axis of each datum; of stored data nothing else is read.
+
+    Args:
+        length: entries in the window.
+
+    Example:
+        >>> y = torch.arange(10.0).expand(3, 10)
+        >>> RandomWindow(4)(y, generator(0)).shape
+        torch.Size([3, 4])
+    """
+
+    reads_rows = True
+
+    def __init__(self, length: int) -> None:
+        check_count("length", length, 1)
+        self.length = length
+
+    def __call__(self, y: Tensor | Rows, generator: torch.Generator) -> Tensor:
+        """Draw a start for each row, every possible one equally likely, and read the windows."""
+        rows = y if isinstance(y, Rows) else Rows(y, torch.arange(len(y)))
+        room = rows.shape[1] - self.length
+        if room < 0:
+            raise InputError(
+                f"RandomWindow: expected a length of at most {rows.shape[1]}, the data's first axis, got {self.length}"
+            )
+        return rows.windows(torch.randint(room + 1, (len(rows),), generator=generator), self.length)
+
+
+class Roll:
+    """A random shift along a periodic axis, another one for each datum.
+
+    Args:
+        axis: of one datum; −1 is its last.
+        sections: sizes of rings that lie one after the other along the axis and turn together, each by the same share of
+            its size; None for one ring. For Lorenz 96, (36, 360): a turn by one slow variable takes ten fast ones along.
+
+    Example:
+        >>> Roll(sections=(2, 4))(torch.arange(6.0).expand(1, 6), generator(0))
+        tensor([[1., 0., 4., 5., 2., 3.]])
+    """
+
+    reads_rows = False
+
+    def __init__(self, axis: int = -1, sections: Sequence[int] | None = None) -> None:
+        self.axis, self.sections = axis, None if sections is None else tuple(sections)
+        for size in self.sections or ():
+            check_count("sections", size, 1)
+
+    def __call__(self, y: Tensor, generator: torch.Generator) -> Tensor:
+        """Shift each row by a whole number of steps, every one equally likely."""
+        axis = self.axis + 1 if self.axis >= 0 else self.axis
+        if not -y.ndim < axis < y.ndim or axis == 0:
+            raise InputError(
+                f"Roll: expected an axis of data of shape {tuple(y.shape[1:])}, got {self.axis}"
+            )
+        sections = self.sections or (y.shape[axis],)
+        if sum(sections) != y.shape[axis]:
+            raise InputError(
+                f"Roll: expected sections that add up to {y.shape[axis]}, the size of the axis, got {sections}"
+            )
+        steps = math.gcd(*sections)
+        shift = torch.randint(steps, (len(y), 1), generator=generator).to(
+            y.device, non_blocking=True
+        )
+        places, begin = [], 0
+        for size in sections:
+            places.append(
+                begin + (torch.arange(size, device=y.device) - shift * (size // steps)) % size
+            )
+            begin += size
+        shape = [
+            len(y) if i == 0 else y.shape[axis] if i == axis % y.ndim else 1 for i in range(y.ndim)
+        ]
+        return y.gather(axis, torch.cat(places, dim=1).view(shape).expand(y.shape))
+
+
+class Compose:
+    """Several views, one after the other; the first may read rows.
+
+    Args:
+        views: in the order in which they are applied.
+
+    Example:
+        >>> Compose(RandomWindow(4), Roll())(torch.zeros(3, 10, 5), generator(0)).shape
+        torch.Size([3, 4, 5])
+    """
+
+    def __init__(self, *views: View) -> None:
+        check_count("number of views", len(views), 1)
+        for view in views:
+            if not callable(view):
+                raise InputError(f"Compose: expected functions of (y, generator), got {view!r}")
+        self.views = views
+        self.reads_rows = bool(getattr(views[0], "reads_rows", False))
+
+    def __call__(self, y: Tensor | Rows, generator: torch.Generator) -> Tensor:
+        """Apply one view after the other."""
+        seen = self.views[0](y, generator)
+        for view in self.views[1:]:
+            seen = view(seen, generator)
+        return seen
+
+
+def draw_view(views: View | None, rows: Rows, seed: int, *path: int | str) -> Tensor:
+    """Return a view of each row, drawn with this seed and path; without views, the rows themselves."""
+    if views is None:
+        return rows.tensor()
+    seen = views(
+        rows if getattr(views, "reads_rows", False) else rows.tensor(),
+        generator(seed, "view", *path),
+    )
+    if not isinstance(seen, Tensor) or seen.ndim < 2 or len(seen) != len(rows):
+        got = tuple(seen.shape) if isinstance(seen, Tensor) else type(seen).__name__
+        raise InputError(
+            f"views: expected a tensor with first axis {len(rows)} and at least one axis per datum, got {got}"
+        )
+    return seen.float()
+
+
+def fixed_views(views: View | None, y: Tensor | Source) -> Iterator[Tensor]:
+    """Yield, some data at a time, the one view of each datum that validation uses: the same in every epoch of every fit."""
+    together = max(1, min(_NUMBERS_TOGETHER // math.prod(y.shape[1:]), _ROWS_TOGETHER))
+    for part, index in enumerate(torch.arange(len(y)).split(together)):
+        yield draw_view(views, Rows(y, index), 0, "fixed", part)

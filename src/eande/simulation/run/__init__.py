@@ -1,0 +1,1 @@
+"""Running a simulator: blocks, executors, workers."""

@@ -1,0 +1,1 @@
+"""Keeping simulations: files that survive crashes."""

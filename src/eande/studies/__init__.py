@@ -1,0 +1,1 @@
+"""Studies: one file per table or figure."""

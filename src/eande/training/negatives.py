@@ -1,0 +1,42 @@
+"""More negatives than a batch holds: embeddings of past batches, kept without a graph."""
+
+import torch
+from torch import Tensor, nn
+
+from eande.foundations.checks import check_count
+
+
+class MemoryBank(nn.Module):
+    """The latest embeddings of both domains, each tagged with the group (the parameters) it came from.
+
+    A bank entry of the same group as a row of the batch is a false negative: the losses mask it by the tag. With 500
+    simulations and a bank that spans an epoch every row would otherwise meet itself.
+
+    Args:
+        size: how many past pairs are kept.
+        dimension: n, the embedding dimension.
+
+    Example:
+        >>> bank = MemoryBank(3, 2)
+        >>> bank.push(torch.ones(2, 2), torch.ones(2, 2), torch.tensor([7, 8]))
+        >>> bank.groups
+        tensor([7, 8])
+    """
+
+    f: Tensor
+    g: Tensor
+    groups: Tensor
+
+    def __init__(self, size: int, dimension: int) -> None:
+        super().__init__()
+        check_count("memory bank size", size, 1)
+        self.size = size
+        self.register_buffer("f", torch.zeros(0, dimension))
+        self.register_buffer("g", torch.zeros(0, dimension))
+        self.register_buffer("groups", torch.zeros(0, dtype=torch.long))
+
+    def push(self, f: Tensor, g: Tensor, groups: Tensor) -> None:
+        """Add a batch, newest last, and forget the oldest beyond the size."""
+        self.f = torch.cat([self.f, f.detach()])[-self.size :]
+        self.g = torch.cat([self.g, g.detach()])[-self.size :]
+        self.groups = torch.cat([self.groups, groups])[-self.size :]
