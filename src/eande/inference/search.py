@@ -14,7 +14,8 @@ def climb(
 ) -> Tensor:
     """Move every starting point uphill by normalised gradient steps that grow when they succeed and shrink when they do not.
 
-    No point ever ends lower than it started, and none leaves the region where the objective is finite.
+    No point ever ends lower than it started, and none leaves the region where the objective is
+    finite.
 
     Args:
         objective: maps (k, D) to (k,), differentiable; minus infinity outside its region.

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from eande.inference.search import climb
-
-if TYPE_CHECKING:
-    from eande.inference.posterior import Posterior
+from eande.inference.target import Target
 
 _STARTS = 48
 _STEPS_BETWEEN = 8
@@ -59,7 +57,7 @@ class Summary:
         return "\n".join(lines)
 
 
-def summarize(posterior: Posterior, phi: Tensor, info: Any, level: float) -> Summary:
+def summarize(posterior: Target, phi: Tensor, info: Any, level: float) -> Summary:
     """Summarise samples (n, D) of a posterior."""
     tail = (1 - level) / 2
     lower, upper = phi.double().quantile(
@@ -77,7 +75,7 @@ def summarize(posterior: Posterior, phi: Tensor, info: Any, level: float) -> Sum
     )
 
 
-def _modes(posterior: Posterior, phi: Tensor) -> tuple[Mode, ...]:
+def _modes(posterior: Target, phi: Tensor) -> tuple[Mode, ...]:
     """Climb from some samples, keep the summits that stand out, and weigh each by the samples nearest to its slopes."""
     if not posterior.prior.has_density:
         return ()
@@ -87,10 +85,12 @@ def _modes(posterior: Posterior, phi: Tensor) -> tuple[Mode, ...]:
     passes = _passes(posterior, summits, heights)
     tops: list[int] = []
     for summit in heights.argsort(descending=True).tolist():
-        # A summit is a mode of its own if every way to a higher one first falls by more than the dip.
+        # A summit is a mode of its own if every way to a higher one first falls by more than the
+        # dip.
         if all(passes[summit, top] < heights[summit] - _DIP for top in tops):
             tops.append(summit)
-    # Of equally high passes the nearer mode wins: distances break ties and are too small to do more.
+    # Of equally high passes the nearer mode wins: distances break ties and are too small to do
+    # more.
     distance = torch.cdist(summits / scale, summits[tops] / scale)
     home = (passes[:, tops] - 1e-3 * distance).argmax(1)
     nearest = torch.cdist(phi / scale, summits / scale).argmin(1)
@@ -102,7 +102,7 @@ def _modes(posterior: Posterior, phi: Tensor) -> tuple[Mode, ...]:
     return tuple(sorted(modes, key=lambda mode: -mode.weight))
 
 
-def _passes(posterior: Posterior, summits: Tensor, heights: Tensor) -> Tensor:
+def _passes(posterior: Target, summits: Tensor, heights: Tensor) -> Tensor:
     """Return the height of the highest pass between every two summits, over chains of straight segments, (k, k)."""
     count = len(summits)
     first, second = torch.triu_indices(count, count, 1, device=summits.device)

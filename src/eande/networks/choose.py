@@ -20,20 +20,33 @@ def default_encoder(
     width: int = 256,
     blocks: int = 3,
     normalization: str = "none",
+    activation: str = "relu",
+    linear_skip: bool = True,
 ) -> nn.Module:
-    """Choose an encoder by the shape of one datum, a vector, a line with channels, or a grid with channels; its last layers have that width."""
+    """Choose an encoder by the shape of one datum.
+
+    A vector gets a residual MLP, a line or a grid with channels a ResNet-18 whose last stage has
+    that width; of the other arguments only the MLP takes any.
+    """
     if len(shape) == 1:
         return ResidualMLP(
-            shape[0], outputs, width=width, blocks=blocks, normalization=normalization
+            shape[0],
+            outputs,
+            width=width,
+            blocks=blocks,
+            normalization=normalization,
+            activation=activation,
+            linear_skip=linear_skip,
         )
     if len(shape) in (2, 3):
-        # A wide stem divides the resolution by four before the first block: too much for small fields.
+        # A wide stem divides the resolution by four before the first block: too much for small
+        # fields.
         stem = "wide" if min(shape[1:]) >= 64 else "narrow"
-        return ResNet(
-            shape[0], outputs, dimensions=len(shape) - 1, width=max(1, width // 8), stem=stem
-        )
+        channels = max(1, width // 8)
+        return ResNet(shape[0], outputs, dimensions=len(shape) - 1, width=channels, stem=stem)
     raise InputError(
-        f"y: expected data of shape (d,), (channels, length) or (channels, height, width), got {show_shape(shape)}; pass encoder="
+        "y: expected data of shape (d,), (channels, length) or (channels, height, width), got "
+        f"{show_shape(shape)}; pass encoder="
     )
 
 

@@ -1,8 +1,8 @@
 """Residual MLPs, for vectors and parameters.
 
 Reference:
-    Jiang, Lu and Willett, *Embed and Emulate* (line 1207 of the paper's source: both networks of the
-    synthetic task; the latent emulator of Lorenz 96).
+    Jiang, Lu and Willett, *Embed and Emulate* (line 1207 of the paper's source: both networks of
+    the synthetic task; the latent emulator of Lorenz 96).
 """
 
 from collections.abc import Callable
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from eande.foundations.checks import check_choice, check_count
 
 NORMALIZATIONS = ("batch", "layer", "none")
+ACTIVATIONS = ("relu", "silu", "tanh")
 
 
 _ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
@@ -23,10 +24,12 @@ _ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
 
 
 class ResidualMLP(nn.Module):
-    """Linear layer, residual blocks (linear – norm – activation – linear – norm, plus skip), linear layer, and a linear skip over all.
+    """A linear layer, residual blocks, a linear layer, and a linear skip over all of them.
 
-    The network starts as a linear map of its input, through the skip. On the sphere that matters: a closed curve of data whose embedding
-    starts beside the origin instead of around it can stay folded for ever in low dimension.
+    A block is linear – norm – activation – linear – norm, plus skip. Through the linear skip over
+    all the network starts as a linear map of its input. On the sphere that matters: a closed curve
+    of data whose embedding starts beside the origin instead of around it can stay folded for ever
+    in low dimension.
 
     Args:
         inputs: size of the (flattened) input.
@@ -35,8 +38,10 @@ class ResidualMLP(nn.Module):
         blocks: number of residual blocks.
         normalization: ``"batch"`` (the paper's), ``"layer"`` or ``"none"``.
         activation: ``"relu"`` (the paper's), ``"silu"`` or ``"tanh"``.
+        linear_skip: whether there is a linear skip over all; False is the paper's.
 
     Example:
+        >>> import torch
         >>> ResidualMLP(3, 8)(torch.zeros(5, 3)).shape
         torch.Size([5, 8])
     """
@@ -50,32 +55,41 @@ class ResidualMLP(nn.Module):
         blocks: int = 3,
         normalization: str = "none",
         activation: str = "relu",
+        linear_skip: bool = True,
     ) -> None:
         super().__init__()
         for name, size in {"inputs": inputs, "outputs": outputs, "width": width}.items():
             check_count(name, size, 1)
         check_count("blocks", blocks, 0)
         check_choice("normalization", normalization, NORMALIZATIONS)
-        check_choice("activation", activation, tuple(_ACTIVATIONS))
+        check_choice("activation", activation, ACTIVATIONS)
         self.settings: dict[str, Any] = {
-            "inputs": inputs, "outputs": outputs, "width": width, "blocks": blocks, "normalization": normalization, "activation": activation,
-        }  # fmt: skip
+            "inputs": inputs,
+            "outputs": outputs,
+            "width": width,
+            "blocks": blocks,
+            "normalization": normalization,
+            "activation": activation,
+            "linear_skip": linear_skip,
+        }
         self.first = nn.Linear(inputs, width)
         self.blocks = nn.Sequential(
             *(_ResidualBlock(width, normalization, activation) for _ in range(blocks))
         )
         self.activation = _ACTIVATIONS[activation]()
         self.last = nn.Linear(width, outputs)
-        self.skip = nn.Linear(inputs, outputs, bias=False)
-        nn.init.zeros_(self.last.weight)
-        # Not zero: the centre of the data must have a direction too.
-        nn.init.normal_(self.last.bias, std=1e-2)
-        nn.init.orthogonal_(self.skip.weight)
+        self.skip = nn.Linear(inputs, outputs, bias=False) if linear_skip else None
+        if self.skip is not None:
+            nn.init.zeros_(self.last.weight)
+            # Not zero: the centre of the data must have a direction too.
+            nn.init.normal_(self.last.bias, std=1e-2)
+            nn.init.orthogonal_(self.skip.weight)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (batch, …) to (batch, n), the input flattened."""
         x = x.flatten(1)
-        return self.last(self.activation(self.blocks(self.first(x)))) + self.skip(x)
+        out: Tensor = self.last(self.activation(self.blocks(self.first(x))))
+        return out if self.skip is None else out + self.skip(x)
 
 
 class _ResidualBlock(nn.Module):

@@ -18,8 +18,8 @@ from eande.networks.precision import full_precision
 class ResNet(nn.Module):
     """A ResNet-18 or -34 for fields on a line (channels, length) or a grid (channels, height, width), with a projection head.
 
-    Axes named in ``periodic`` wrap around: the network then commutes with shifts along them (by multiples of its total
-    stride), and its pooled output does not change under them.
+    Axes named in ``periodic`` wrap around: the network then commutes with shifts along them (by
+    multiples of its total stride), and its pooled output does not change under them.
 
     Args:
         channels: number of channels of the input.
@@ -28,7 +28,8 @@ class ResNet(nn.Module):
         depth: 18 or 34.
         width: channels of the first stage; the four stages have 1, 2, 4 and 8 times as many.
         periodic: which spatial axes wrap around, counted from 0.
-        stem: ``"wide"`` (7 × 7, stride 2, then pooling) or ``"narrow"`` (3 × 3, full resolution) for small fields.
+        stem: ``"wide"`` (7 × 7, stride 2, then pooling) or ``"narrow"`` (3 × 3, full resolution)
+            for small fields.
         normalization: ``"batch"`` (the paper's) or ``"group"``, which has no batch statistics.
 
     Example:

@@ -10,7 +10,8 @@ class Standardizer(nn.Module):
     Args:
         mean: location, of a shape that broadcasts against the data's.
         scale: spread; entries that are zero (a constant feature) count as one.
-        limit: beyond so many scales numbers grow like their logarithm, for laws with heavy tails; infinite for the entries of others.
+        limit: beyond so many scales numbers grow like their logarithm, for laws with heavy tails;
+            infinite for the entries of others.
     """
 
     mean: Tensor

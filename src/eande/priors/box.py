@@ -1,6 +1,6 @@
 """The uniform law on a box: the usual prior, which scales itself."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -33,8 +33,11 @@ class BoxPrior(Prior):
         tensor([False])
     """
 
+    kind = "box"
+
     def __init__(self, low: Any, high: Any, *, names: Sequence[str] | None = None) -> None:
-        self.low, self.high = as_float_tensor("low", low).cpu(), as_float_tensor("high", high).cpu()
+        self.low = as_float_tensor("low", low).cpu()
+        self.high = as_float_tensor("high", high).cpu()
         check_shape("low", self.low, ("D",))
         check_count("length of low", len(self.low), 1)
         check_shape("high", self.high, tuple(self.low.shape))
@@ -56,10 +59,9 @@ class BoxPrior(Prior):
         return self._stretch(torch.rand(n, self.dimension, generator=generator(seed, "prior")))
 
     def sample_evenly(self, n: int, *, first: int, seed: int) -> Tensor:
-        """Return a part of a scrambled Sobol sequence: each point alone is uniform, together they leave smaller holes."""
-        sequence = torch.quasirandom.SobolEngine(
-            self.dimension, scramble=True, seed=derive_seed(seed, "even") % 2**31
-        )
+        """Return part of a scrambled Sobol sequence: every point is uniform, holes are smaller."""
+        scramble = derive_seed(seed, "even") % 2**31
+        sequence = torch.quasirandom.SobolEngine(self.dimension, scramble=True, seed=scramble)
         return self._stretch(sequence.fast_forward(first).draw(n, dtype=torch.float64).float())
 
     def _stretch(self, uniform: Tensor) -> Tensor:
@@ -75,23 +77,49 @@ class BoxPrior(Prior):
 
     def contains(self, phi: Tensor) -> Tensor:
         """Return whether each φ lies in the box, edges included."""
-        # Moved once: on a GPU a copy would wait for all earlier work.
-        if phi.device not in self._edges:
-            self._edges[phi.device] = (self.low.to(phi.device), self.high.to(phi.device))
-        low, high = self._edges[phi.device]
+        low, high = self._edges_on(phi.device)
         # As precise as the edges: what was rounded to one lies on it.
         phi = phi.to(low.dtype)
         return ((phi >= low) & (phi <= high)).all(-1)
+
+    def _edges_on(self, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Return the corners on a device, copied there once: on a GPU a copy synchronises."""
+        if device not in self._edges:
+            self._edges[device] = (self.low.to(device), self.high.to(device))
+        return self._edges[device]
 
     def location_and_scale(self) -> tuple[Tensor, Tensor]:
         """Return the centre and the standard deviation, width / √12."""
         return (self.low + self.high) / 2, (self.high - self.low) / 12**0.5
 
+    def unconstrain(self, phi: Tensor) -> Tensor:
+        """Map the box to coordinates in which the prior is the standard normal law."""
+        low, high = self._edges_on(phi.device)
+        uniform = ((phi - low) / (high - low)).clamp(1e-7, 1 - 1e-7)
+        z: Tensor = torch.special.ndtri(uniform)
+        return z
+
+    def constrain(self, x: Tensor) -> Tensor:
+        """Map standard normal coordinates back into the box."""
+        low, high = self._edges_on(x.device)
+        return torch.minimum(low + torch.special.ndtr(x) * (high - low), high)
+
+    def unconstrained_log_prob(self, x: Tensor) -> Tensor:
+        """Return the standard normal log density up to a constant, in float64."""
+        return -x.double().square().sum(1) / 2
+
     def describe(self) -> dict[str, Any]:
         """Return the corners and names."""
         return {
-            "kind": "box",
+            "kind": self.kind,
             "low": self.low.tolist(),
             "high": self.high.tolist(),
             "names": list(self.names),
         }
+
+    @classmethod
+    def from_description(
+        cls, description: Mapping[str, Any], tensors: Mapping[str, Tensor]
+    ) -> "BoxPrior":
+        """Make the box a file describes."""
+        return cls(description["low"], description["high"], names=description["names"])

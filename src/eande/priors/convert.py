@@ -1,12 +1,20 @@
-"""What users hand over as a prior, made into one of ours."""
+"""Priors from outside: from a user's hands, from a file; and priors compared with each other."""
 
+import hashlib
+from collections.abc import Mapping
 from typing import Any
 
+import torch
+from torch import Tensor
 from torch.distributions import Distribution
 
 from eande.foundations.checks import InputError
+from eande.foundations.discovery import import_modules
 from eande.priors.distribution import DistributionPrior
 from eande.priors.prior import Prior
+
+# Draws by which two priors are compared.
+_COMPARED = 64
 
 
 def as_prior(prior: Any) -> Prior:
@@ -18,3 +26,35 @@ def as_prior(prior: Any) -> Prior:
     raise InputError(
         f"prior: expected an eande prior or a torch Distribution, got {type(prior).__name__}"
     )
+
+
+def prior_from_description(
+    description: Mapping[str, Any], tensors: Mapping[str, Tensor]
+) -> Prior | None:
+    """Make the prior a file describes; None where it has to be handed over again."""
+    import_modules("eande.priors")
+    kind = description["kind"]
+    if kind not in Prior.kinds:
+        raise InputError(
+            f"prior: expected one of {', '.join(map(repr, Prior.kinds))} in the file, got {kind!r}"
+        )
+    return Prior.kinds[kind].from_description(description, tensors)
+
+
+def same_law(first: Prior, second: Prior) -> bool:
+    """Return whether two priors are one law, by the densities or the draws they give."""
+    if first is second:
+        return True
+    if first.dimension != second.dimension or first.has_density != second.has_density:
+        return False
+    draws = [prior.sample(_COMPARED, seed=0) for prior in (first, second)]
+    if not first.has_density:
+        return torch.equal(*draws)
+    phi = torch.cat(draws)
+    return torch.allclose(first.log_prob(phi), second.log_prob(phi), rtol=1e-3, atol=1e-3)
+
+
+def law_fingerprint(prior: Prior) -> str:
+    """Return a text that another law would not have, for what is compared after the program ended."""
+    draws = prior.sample(_COMPARED, seed=0).contiguous()
+    return f"{type(prior).__name__} {hashlib.sha256(draws.numpy().tobytes()).hexdigest()}"

@@ -1,6 +1,6 @@
 """Any torch Distribution with event shape (D,) as a prior."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -11,20 +11,43 @@ from eande.foundations.checks import InputError, show_shape
 from eande.foundations.seeds import global_seed
 from eande.priors.prior import Prior
 
-# The torch Distributions a file may name: classes made from tensors alone, so that loading calls nothing else.
+# The torch Distributions a file may name: classes made from tensors alone, so that loading a file
+# calls nothing else.
 STORED_DISTRIBUTIONS = (
-    "Beta", "Cauchy", "Chi2", "Dirichlet", "Exponential", "Gamma", "Gumbel", "HalfCauchy", "HalfNormal", "InverseGamma", "Kumaraswamy", "Laplace",
-    "LogNormal", "LowRankMultivariateNormal", "MultivariateNormal", "Normal", "Pareto", "StudentT", "Uniform", "VonMises", "Weibull",
-)  # fmt: skip
+    "Beta",
+    "Cauchy",
+    "Chi2",
+    "Dirichlet",
+    "Exponential",
+    "Gamma",
+    "Gumbel",
+    "HalfCauchy",
+    "HalfNormal",
+    "InverseGamma",
+    "Kumaraswamy",
+    "Laplace",
+    "LogNormal",
+    "LowRankMultivariateNormal",
+    "MultivariateNormal",
+    "Normal",
+    "Pareto",
+    "StudentT",
+    "Uniform",
+    "VonMises",
+    "Weibull",
+)
 
 
 class DistributionPrior(Prior):
     """Any torch Distribution with event shape (D,) and no batch shape.
 
     Args:
-        distribution: for instance ``Independent(Normal(loc, scale), 1)`` or ``MultivariateNormal(...)``.
+        distribution: for instance ``Independent(Normal(loc, scale), 1)`` or
+            ``MultivariateNormal(...)``.
         names: one name per parameter.
     """
+
+    kind = "distribution"
 
     def __init__(self, distribution: Distribution, *, names: Sequence[str] | None = None) -> None:
         event, batch = distribution.event_shape, distribution.batch_shape
@@ -75,12 +98,21 @@ class DistributionPrior(Prior):
         return value.to(phi.device, torch.result_type(phi, 1.0))
 
     def describe(self) -> dict[str, Any]:
-        """Return class and parameters of a plain torch Distribution; others are asked for again at loading."""
+        """Return class and parameters of a plain torch Distribution, None for any other."""
         return {
-            "kind": "distribution",
+            "kind": self.kind,
             "distribution": _describe_distribution(self.distribution),
             "names": list(self.names),
         }
+
+    @classmethod
+    def from_description(
+        cls, description: Mapping[str, Any], tensors: Mapping[str, Tensor]
+    ) -> "DistributionPrior | None":
+        """Make the Distribution a file describes; None where it is none of torch's plain ones."""
+        if description["distribution"] is None:
+            return None
+        return cls(_make_distribution(description["distribution"]), names=description["names"])
 
 
 def _describe_distribution(distribution: Distribution) -> dict[str, Any] | None:
@@ -108,3 +140,20 @@ def _describe_distribution(distribution: Distribution) -> dict[str, Any] | None:
     }
     double = [key for key, value in arguments.items() if value.dtype == torch.float64]
     return described | {"double": double} if double else described
+
+
+def _make_distribution(description: Mapping[str, Any]) -> Distribution:
+    name = description["name"]
+    if name == "Independent":
+        return Independent(_make_distribution(description["base"]), description["dimensions"])
+    if name not in STORED_DISTRIBUTIONS:
+        raise InputError(
+            f"prior: expected one of torch's own distributions in the file, got {name!r}"
+        )
+    double = description.get("double", ())
+    arguments = {
+        key: torch.tensor(value, dtype=torch.float64 if key in double else torch.float32)
+        for key, value in description["arguments"].items()
+    }
+    made: Distribution = getattr(torch.distributions, name)(**arguments)
+    return made

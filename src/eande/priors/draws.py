@@ -1,6 +1,6 @@
 """Priors known through draws only: no density, but ratios, normalisers and samples exist."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -19,18 +19,22 @@ class _DrawsOnly(Prior):
     def log_prob(self, phi: Tensor) -> Tensor:
         """Say that there is no density."""
         raise InputError(
-            "log_prob: expected a law with a density, got one known by draws only; log_ratio gives a posterior relative to its prior"
+            "log_prob: expected a law with a density, got one known by draws only; log_ratio gives "
+            "a posterior relative to its prior"
         )
 
 
 class SamplerPrior(_DrawsOnly):
-    """A prior known through its sampler only: posterior samples and ratios exist, a density does not.
+    """A prior known through its sampler only.
 
     Args:
-        sampler: ``sampler(n, seed) -> (n, D)`` array or tensor; seeds have 32 bits, as numpy and scipy want them.
+        sampler: ``sampler(n, seed) -> (n, D)`` array or tensor; seeds have 32 bits, as numpy and
+            scipy want them.
         names: one name per parameter.
         contains: ``contains(phi) -> (n,)`` booleans; without it every φ counts as inside.
     """
+
+    kind = "sampler"
 
     def __init__(
         self,
@@ -42,7 +46,8 @@ class SamplerPrior(_DrawsOnly):
         probe = as_float_tensor("prior sampler", sampler(2, 0))
         check_shape("prior sampler", probe, (2, "D"))
         super().__init__(probe.shape[1], names)
-        self._sampler, self._contains = sampler, contains
+        self._sampler = sampler
+        self._contains = contains
 
     def sample(self, n: int, *, seed: int) -> Tensor:
         """Draw ``n`` parameters from the sampler."""
@@ -63,25 +68,35 @@ class SamplerPrior(_DrawsOnly):
 
     def describe(self) -> dict[str, Any]:
         """Return the names: a function cannot be stored and is asked for again at loading."""
-        return {"kind": "sampler", "names": list(self.names)}
+        return {"kind": self.kind, "names": list(self.names)}
+
+    @classmethod
+    def from_description(
+        cls, description: Mapping[str, Any], tensors: Mapping[str, Tensor]
+    ) -> None:
+        """Return None: the function has to be handed over again."""
+        return
 
 
 class EmpiricalPrior(_DrawsOnly):
-    """The law of given draws: where nobody knows the prior, the parameters of the simulations serve.
+    """The law of given draws: where nobody knows the prior, the simulations' parameters serve.
 
     Args:
         draws: shape (n, D).
         names: one name per parameter.
     """
 
+    kind = "empirical"
+
     def __init__(self, draws: Any, *, names: Sequence[str] | None = None) -> None:
         self.draws = as_float_tensor("prior draws", draws).cpu()
         check_shape("prior draws", self.draws, ("n", "D"))
         check_finite("prior draws", self.draws)
         super().__init__(self.draws.shape[1], names)
+        self.distinct_draws = len(self.draws)
 
     def sample(self, n: int, *, seed: int) -> Tensor:
-        """Draw ``n`` parameters in random order, every draw equally often up to one: none is favoured by chance or by its place."""
+        """Draw ``n`` parameters in random order, every draw equally often up to one."""
         stream = generator(seed, "prior")
         passes, rest = divmod(n, len(self.draws))
         rows = torch.cat(
@@ -98,4 +113,15 @@ class EmpiricalPrior(_DrawsOnly):
 
     def describe(self) -> dict[str, Any]:
         """Return the names; the draws themselves are stored as a tensor."""
-        return {"kind": "empirical", "names": list(self.names)}
+        return {"kind": self.kind, "names": list(self.names)}
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the draws."""
+        return {"draws": self.draws}
+
+    @classmethod
+    def from_description(
+        cls, description: Mapping[str, Any], tensors: Mapping[str, Tensor]
+    ) -> "EmpiricalPrior":
+        """Make the prior of stored draws."""
+        return cls(tensors["draws"], names=description["names"])

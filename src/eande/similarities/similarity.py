@@ -1,175 +1,149 @@
 """The similarity: how near an embedded datum and an emulated parameter are, in nats.
 
-E&E models the likelihood-to-evidence ratio as log r(φ, y) = s(f(y), g(φ)) − log C(y) with a score s. The paper's score
-is the cosine over a temperature; :mod:`eande.similarities.similarities` has this and others. Everything that follows from the choice
-of s belongs to it: where embeddings lie (``place``), the score, its bound and how observations pool.
+E&E models the likelihood-to-evidence ratio by a score s of two points of one space,
 
-Every score carries an ``exponent`` β, 1 after training: the posterior is then p(φ) r^β. β = 0 is the prior. Calibration may let
-it depend on the datum, β(y) = β e^{slope·(f(y) − centre)}: a model can be too sure of some data and not sure enough of others. It may
-also move the data by an affine map of f, ``turn`` and ``shift``: a model can err to one side.
+    log r(φ, y) = s(f(y), g(φ)) − log C(y),
+
+the paper's equation (3), whose score is the cosine over a temperature (:mod:`.cosine`). What
+follows from the choice of s belongs to it: where embeddings lie (``place``), the score, its upper
+bound, and how independent observations pool.
+
+A similarity is one class in one file of this folder. Settings and files find it by its ``name``,
+and the contract test of similarities by being there.
+
+Reference:
+    Jiang, Lu and Willett, *Embed and Emulate*, Section 3.1.
 """
 
-import copy
+from __future__ import annotations
+
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
-from functools import reduce
-from typing import NamedTuple, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
 
-from eande.networks.precision import full_precision
-
-# No calibrated exponent lies outside: for a datum unlike any seen before, a slope leads anywhere.
-EXPONENTS = (1 / 16, 32.0)
-
-
-class Aim(NamedTuple):
-    """An affine map of f, to f + Tᵀf + b: ``turn`` is T, shape (n, n), ``shift`` is b, shape (n,)."""
-
-    turn: Tensor
-    shift: Tensor
-
-
-def move(placed: Tensor, aim: Aim) -> Tensor:
-    """Return f + Tᵀf + b of f (…, n)."""
-    with full_precision(placed.device):
-        return placed + placed @ aim.turn + aim.shift
+from eande.foundations.checks import InputError
+from eande.foundations.discovery import import_modules
 
 
 class Similarity(nn.Module, ABC):
-    """Score pairs of embeddings; by default an inner product up to a factor, so that observations pool by addition."""
+    """A score of pairs of points f(y) and g(φ), both in R^n.
 
-    exponent: Tensor
-    slope: Tensor | None
-    centre: Tensor | None
-    turn: Tensor | None
-    shift: Tensor | None
-    # Whether data may be aimed, which takes their features for raw output: those must be placed where they are.
-    aims = False
+    Attributes:
+        name: what settings and files call it.
+        settings: the arguments it was made with, JSON-ready, so that a file can make it again.
+        trainable: whether a fit can be asked for it; what is put around another cannot.
+        movable: whether embedded data may be moved and placed again, which calibration does to
+            correct them; it takes ``place(f) == f``.
+    """
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("exponent", torch.tensor(1.0))
-        for name in ("slope", "centre", "turn", "shift"):
-            self.register_buffer(name, None)
+    name: ClassVar[str]
+    known: ClassVar[dict[str, type[Similarity]]] = {}
+    trainable: ClassVar[bool] = True
+    movable: ClassVar[bool] = False
+    settings: dict[str, Any]
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Make the class known under its ``name``."""
+        super().__init_subclass__(**options)
+        if "name" in cls.__dict__:
+            Similarity.known[cls.name] = cls
 
     @abstractmethod
     def place(self, raw: Tensor) -> Tensor:
         """Put a network's raw output (…, n) where embeddings lie."""
 
-    def place_datum(self, raw: Tensor, aim: Aim | None = None) -> Tensor:
-        """Put the encoder's raw output where embeddings lie, aimed (its own way by default), and lengthened by the datum's part of the exponent."""
-        placed, aim = self.place(raw), aim or self.own_aim
-        aimed = placed if aim is None else self.place(move(placed, aim))
-        return aimed if self.slope is None else aimed * self.tilt(placed)
-
-    @property
-    def own_aim(self) -> Aim | None:
-        """What calibration set, None where it set nothing."""
-        return None if self.turn is None or self.shift is None else Aim(self.turn, self.shift)
-
-    def features(self, embedded: Tensor) -> Tensor:
-        """Return f(y) of the embeddings (m, …) of a model without calibration, which is what calibration goes by, shape (m, n)."""
-        return embedded
-
-    def tilt(self, placed: Tensor) -> Tensor:
-        """Return the datum's own part of the exponent, e^{slope·(f − centre)}, shape (…, 1)."""
-        if self.slope is None or self.centre is None:
-            return torch.ones_like(placed[..., :1])
-        least, most = (limit / self.exponent for limit in EXPONENTS)
-        return ((placed - self.centre) @ self.slope).exp().clamp(least, most).unsqueeze(-1)
-
-    def set_exponent(
-        self, exponent: float, slope: Tensor | None = None, centre: Tensor | None = None
-    ) -> None:
-        """Set β and what of it depends on the datum; vectors (n,), both or none."""
-        self.exponent = torch.full_like(self.exponent, exponent)
-        self.slope, self.centre = (
-            None if x is None else x.to(self.exponent) for x in (slope, centre)
-        )
-
-    def copy(self) -> Self:
-        """Return a similarity that shares everything trained, and may be calibrated by itself."""
-        copied = copy.copy(self)
-        copied._buffers = dict(self._buffers)
-        return copied
-
-    def set_aim(self, aim: Aim | None) -> None:
-        """Set how data are moved."""
-        self.turn, self.shift = (None, None) if aim is None else (x.to(self.exponent) for x in aim)
-
     @abstractmethod
-    def factor(self) -> Tensor:
-        """Return the number the inner product is multiplied by, before the exponent."""
-
-    @abstractmethod
-    def bound(self, embedded: Tensor) -> Tensor | None:
-        """Return a rigorous upper bound of the score of each (pooled) embedding (m, n) over all parameters, None where there is none."""
-
-    def score(self, embedded: Tensor, emulated: Tensor) -> Tensor:
+    def score(self, f: Tensor, g: Tensor) -> Tensor:
         """Return the scores of all pairs, (m, n) × (k, n) → (m, k)."""
-        return self.exponent * self.factor() * (embedded @ emulated.T)
 
-    def paired_score(self, embedded: Tensor, emulated: Tensor) -> Tensor:
+    @abstractmethod
+    def paired_score(self, f: Tensor, g: Tensor) -> Tensor:
         """Return the scores of matching rows, (m, n) × (m, n) → (m,)."""
-        return self.exponent * self.factor() * (embedded * emulated).sum(-1)
 
-    def pool(self, embedded: Tensor) -> Tensor:
-        """Return the one vector (n,) that stands for independent observations (m, n) of the same parameters.
+    @abstractmethod
+    def bound(self, f: Tensor) -> Tensor | None:
+        """Return a rigorous upper bound of the score over all parameters for every row, (m,).
 
-        The product of their ratios has the score Σ s(f_i, g) = s(Σ f_i, g): the sum, not renormalised.
+        None where there is none.
         """
-        return embedded.sum(0)
 
+    def pool(self, f: Tensor) -> Tensor:
+        """Return what stands for independent observations (m, n) of the same parameters.
 
-class SideBySide(Similarity):
-    """A score that is no inner product: independent observations pool side by side in one long vector, and their scores are added."""
+        The ratio of all of them is the product of theirs: scores of the returned rows are added.
+        """
+        return f
+
+    def features(self, f: Tensor) -> Tensor:
+        """Return the coordinates of embedded data that calibration and diagnostics go by."""
+        return f
 
     @property
-    @abstractmethod
-    def width(self) -> int:
-        """The width of one embedded datum."""
+    def scale(self) -> float:
+        """The factor of an inner product, 1/τ for the cosine; 1 where there is none."""
+        return 1.0
 
-    @abstractmethod
-    def score_one(self, embedded: Tensor, emulated: Tensor) -> Tensor:
-        """Return the scores of all pairs of a datum (m, width) and a parameter, (m, k)."""
+    @property
+    def trained(self) -> Similarity:
+        """The similarity that was trained, without what was put around it since."""
+        return self
 
-    @abstractmethod
-    def paired_score_one(self, embedded: Tensor, emulated: Tensor) -> Tensor:
-        """Return the scores of matching rows, (m,)."""
+    def for_dimension(self, dimension: int) -> Self:
+        """Return a newly made similarity of these settings for embeddings in R^n."""
+        return type(self)(**self.settings)
 
-    @abstractmethod
-    def bound_one(self, embedded: Tensor) -> Tensor | None:
-        """Return the bound of each datum (m, width), None where there is none."""
+    def continued(self, trained: Similarity, dimension: int) -> Self:
+        """Return the same for a warm start: weights that training moves begin where it left them."""
+        fresh = self.for_dimension(dimension)
+        if type(fresh) is not type(trained):
+            return fresh
+        learned = dict(trained.named_parameters())
+        with torch.no_grad():
+            for name, parameter in fresh.named_parameters():
+                if parameter.requires_grad and parameter.shape == learned[name].shape:
+                    parameter.copy_(learned[name])
+        return fresh
 
-    def factor(self) -> Tensor:
-        """Return 1: there is nothing to multiply."""
-        return torch.ones_like(self.exponent)
+    def describe(self) -> dict[str, Any]:
+        """Return what a file needs to make it again: its name and settings."""
+        if type(self) is not Similarity.known.get(self.name):
+            raise InputError(
+                f"similarity: expected a class with a name of its own to store in a file, got "
+                f"{type(self).__name__}: give it name = '...'"
+            )
+        return {"name": self.name, "settings": self.settings}
 
-    def score(self, embedded: Tensor, emulated: Tensor) -> Tensor:
-        """Return the scores of all pairs, (m, k), added up over the observations of a row."""
-        return _sum(self.score_one(part, emulated) for part in embedded.split(self.width, dim=-1))
+    @classmethod
+    def from_description(cls, description: dict[str, Any]) -> Self:
+        """Make the similarity that :meth:`describe` described, without its weights."""
+        return cls(**description["settings"])
 
-    def paired_score(self, embedded: Tensor, emulated: Tensor) -> Tensor:
-        """Return the scores of matching rows, (m,)."""
-        return _sum(
-            self.paired_score_one(part, emulated) for part in embedded.split(self.width, dim=-1)
+
+def find_similarity(name: str) -> type[Similarity]:
+    """Return the class of that name, from this folder or from wherever it was defined."""
+    import_modules("eande.similarities")
+    if name not in Similarity.known:
+        names = ", ".join(map(repr, sorted(Similarity.known)))
+        raise InputError(f"similarity: expected one of {names}, got {name!r}")
+    return Similarity.known[name]
+
+
+def as_similarity(similarity: object) -> Similarity:
+    """Take an instance as it is, and make one from a name."""
+    import_modules("eande.similarities")
+    if isinstance(similarity, Similarity) and similarity.trainable:
+        return similarity
+    names = sorted(name for name, one in Similarity.known.items() if one.trainable)
+    if similarity not in names:
+        raise InputError(
+            f"similarity: expected one of {', '.join(map(repr, names))}, or an instance such as "
+            f"Cosine(temperature=0.05), got {similarity!r}"
         )
-
-    def bound(self, embedded: Tensor) -> Tensor | None:
-        """Return the sum of the observations' bounds."""
-        bounds = [self.bound_one(part) for part in embedded.split(self.width, dim=-1)]
-        return (
-            None
-            if any(bound is None for bound in bounds)
-            else _sum(bound for bound in bounds if bound is not None)
-        )
-
-    def pool(self, embedded: Tensor) -> Tensor:
-        """Put observations (m, width) side by side."""
-        return embedded.flatten()
+    return Similarity.known[str(similarity)]()
 
 
-def _sum(parts: Iterable[Tensor]) -> Tensor:
-    return reduce(torch.add, parts)
+def similarity_from_description(description: dict[str, Any]) -> Similarity:
+    """Make the similarity a file describes, without its weights."""
+    return find_similarity(description["name"]).from_description(description)

@@ -24,7 +24,8 @@ class Batch:
         y: a view of their data.
         y_view: another view, if asked for.
         groups: ids of the parameters (M,).
-        failed_phi: parameters (k, D) whose simulation failed, as many as go with M that succeeded and with the memory bank.
+        failed_phi: parameters (k, D) whose simulation failed, as many as go with M that succeeded
+            and with the memory bank.
     """
 
     phi: Tensor
@@ -37,8 +38,9 @@ class Batch:
 class Batches:
     """An endless sequence of batches: passes over the simulations, each in an order of its own.
 
-    Every group (every φ) occurs at most once in a pass. Replicates of one φ would be false negatives of each other, and
-    would count that φ more often than the prior does: a pass takes one random replicate of each φ.
+    Every group (every φ) occurs at most once in a pass. Replicates of one φ would be false
+    negatives of each other, and would count that φ more often than the prior does: a pass takes one
+    random replicate of each φ.
 
     Args:
         simulations: the training simulations.

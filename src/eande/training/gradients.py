@@ -1,11 +1,12 @@
-"""The gradient of a contrastive loss, at the memory of a whole batch or of a micro-batch.
+"""The gradient of a contrastive loss over a whole batch, at the memory of a micro-batch.
 
-The loss couples all pairs of a batch, so it cannot be summed over micro-batches. But it depends on the networks through
-their outputs alone: embed every micro-batch without a graph, take the gradient of the loss with respect to the
-embeddings, then run each micro-batch again with a graph and feed it its part of that gradient. The result is the
-gradient of the full batch, exactly, for networks that treat rows independently (dropout included: both passes use the
-same random numbers). With batch normalisation, statistics are those of the micro-batch, and running averages are
-updated in the second pass only.
+The loss couples all pairs of a batch, so it cannot be summed over micro-batches. But it depends on
+the networks through their outputs alone: embed every micro-batch without a graph, take the gradient
+of the loss with respect to the embeddings, then run each micro-batch again with a graph and feed it
+its part of that gradient. The result is the gradient of the full batch, exactly, for networks that
+treat rows independently (dropout included: both passes use the same random numbers). With batch
+normalisation, statistics are those of the micro-batch, and running averages are updated in the
+second pass only.
 
 Reference:
     Gao et al., *Scaling Deep Contrastive Learning Batch Size under Memory Limited Setup*, 2021.
@@ -22,62 +23,53 @@ from torch.nn.modules.batchnorm import _NormBase
 from eande.foundations.seeds import derive_seed, seed_global
 
 Network = Callable[[Tensor], Tensor]
-Loss = Callable[[Sequence[Tensor]], Tensor]
 
 
-def backward(
+def micro_batched_backward(
     fabric: Fabric,
     model: nn.Module,
     *,
     inputs: Sequence[tuple[Network, Tensor]],
-    loss: Loss,
-    micro_batch: int | None,
+    loss: Callable[..., Tensor],
+    rows: int,
     seed: int,
 ) -> list[Tensor]:
-    """Accumulate the gradient of ``loss([network(x) for network, x in inputs])`` and return the networks' outputs.
+    """Accumulate the gradient of ``loss(*(network(x) for network, x in inputs))``.
+
+    Returns the networks' outputs.
 
     Args:
         fabric: sets the precision of the networks and does the backward passes.
         model: holds the networks; its batch statistics are protected.
         inputs: networks with their whole-batch inputs.
         loss: function of their outputs.
-        micro_batch: rows per pass, at most; None takes all at once, with the random numbers torch's generators have in store.
-        seed: of this step, for layers that draw random numbers: both passes of a micro-batch draw the same.
+        rows: of a micro-batch, at most.
+        seed: of this step, for layers that draw random numbers: both passes of a micro-batch draw
+            the same.
     """
-    networks, batches = [network for network, _ in inputs], [x for _, x in inputs]
-    if micro_batch is None:
-        with fabric.autocast():
-            outputs = [network(x) for network, x in inputs]
-        fabric.backward(loss(outputs))
-        return [output.detach() for output in outputs]
-    # Equal parts; of two rows at least where there is batch normalisation, for a single one has no statistics.
+    # Equal parts; of two rows at least where there is batch normalisation, for a single one has no
+    # statistics.
     least = 2 if any(isinstance(module, _NormBase) for module in model.modules()) else 1
-    parts = [
-        x.tensor_split(max(1, min(-(-len(x) // micro_batch), len(x) // least))) for x in batches
-    ]
+    parts = [x.tensor_split(max(1, min(-(-len(x) // rows), len(x) // least))) for _, x in inputs]
+    networks = [network for network, _ in inputs]
     leaves = []
     with torch.no_grad(), _frozen_statistics(model):
         for i, (network, pieces) in enumerate(zip(networks, parts, strict=True)):
-            leaves.append(
-                torch.cat(
-                    [
-                        _run(fabric, network, piece, derive_seed(seed, i, k))
-                        for k, piece in enumerate(pieces)
-                    ]
-                )
-            )
+            outputs = [
+                _run(fabric, network, piece, derive_seed(seed, i, k))
+                for k, piece in enumerate(pieces)
+            ]
+            leaves.append(torch.cat(outputs))
     for leaf in leaves:
         leaf.requires_grad_(True)
-    fabric.backward(loss(leaves))
+    fabric.backward(loss(*leaves))
     for i, (network, pieces, leaf) in enumerate(zip(networks, parts, leaves, strict=True)):
         if leaf.grad is None:
             continue
-        for k, (piece, gradient) in enumerate(
-            zip(pieces, leaf.grad.tensor_split(len(pieces)), strict=True)
-        ):
-            fabric.backward(
-                _run(fabric, network, piece, derive_seed(seed, i, k)), gradient=gradient
-            )
+        gradients = leaf.grad.tensor_split(len(pieces))
+        for k, (piece, gradient) in enumerate(zip(pieces, gradients, strict=True)):
+            output = _run(fabric, network, piece, derive_seed(seed, i, k))
+            fabric.backward(output, gradient=gradient)
     return [leaf.detach() for leaf in leaves]
 
 

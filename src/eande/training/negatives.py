@@ -9,8 +9,9 @@ from eande.foundations.checks import check_count
 class MemoryBank(nn.Module):
     """The latest embeddings of both domains, each tagged with the group (the parameters) it came from.
 
-    A bank entry of the same group as a row of the batch is a false negative: the losses mask it by the tag. With 500
-    simulations and a bank that spans an epoch every row would otherwise meet itself.
+    A bank entry of the same group as a row of the batch is a false negative: the losses mask it by
+    the tag. With 500 simulations and a bank that spans an epoch every row would otherwise meet
+    itself.
 
     Args:
         size: how many past pairs are kept.

@@ -1,7 +1,9 @@
-"""The settings of a fit, checked when they are made."""
+"""The settings of a fit, checked when they are made; :meth:`FitSettings.paper` is the paper's."""
+
+from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -12,12 +14,15 @@ from eande.foundations.checks import (
     check_count,
     check_positive,
 )
-from eande.networks.mlp import NORMALIZATIONS
-from eande.similarities.similarities import SIMILARITIES
+from eande.networks.mlp import ACTIVATIONS, NORMALIZATIONS
+from eande.similarities.cosine import Cosine
+from eande.similarities.similarity import Similarity, as_similarity
+from eande.training.losses import LOSSES
+from eande.training.validation import SELECTIONS
 
-LOSSES = ("symmetric", "phi_y", "y_phi")
 # How long to train where nothing is said: steps, and passes over the simulations at least.
-_STEPS, _PASSES = 2_000, 5
+_STEPS = 2_000
+_PASSES = 5
 
 
 class Schedule(NamedTuple):
@@ -30,73 +35,166 @@ class Schedule(NamedTuple):
 
 @dataclass(frozen=True)
 class FitSettings:
-    """How to train.
+    """How to train, in five groups.
+
+    **The model**
 
     Args:
-        epochs: how long to train; None for about 2,000 steps, and five passes over the simulations at least.
-        steps_per_epoch: length of an epoch; None for one pass over the training simulations. Shorter epochs validate a very large set more often.
-        batch_size: pairs per step, each with all others as negatives. A pass is cut into equal batches of at most this size.
-        learning_rate: peak of the schedule (linear warm-up, then cosine decay to zero).
-        warmup: share of all steps spent warming up.
-        weight_decay: AdamW's, on weight matrices only.
-        gradient_clip: largest gradient norm; None for no clipping.
-        temperature: τ of the cosine similarity, a number, or ``"learn"`` to find it in training.
-        similarity: ``"gaussians"``, a mixture that the datum chooses, for posteriors of any shape; ``"cosine"``, the paper's, one inner product on
-            the sphere; or ``"dot"``, the same with free lengths.
+        similarity: ``"mixture"``, which the datum chooses, for posteriors of any shape;
+            ``"cosine"``, the paper's, one inner product on the sphere; ``"dot"``, the same with
+            free lengths; or an instance with settings of its own: ``Cosine(temperature=0.05)``,
+            ``Mixture(heads=16)``.
         embedding_dimension: n.
-        loss: ``"symmetric"`` (the paper's), ``"phi_y"`` or ``"y_phi"`` alone.
-        repulsion: which networks the negatives of L_ΦY push: ``"both"`` (the paper's) or the ``"encoder"`` only, against over-fitting of the
-            emulator to few parameters; L_ΦY then only draws the emulator towards the data.
-        view_weight: λ, the weight of L_YY; needs views.
-        memory_bank: number of past pairs used as further negatives.
-        micro_batch: rows per pass of a network; the gradient is still that of the whole batch, at the memory of this many rows. With batch
-            normalisation, statistics are then those of the micro-batches.
-        width: hidden width of the emulator and of the default encoder, for a series or a grid that of a ResNet-18's last stage (usually 512).
+        width: hidden width of the emulator and of the default encoder, for a series or a grid that
+            of a ResNet-18's last stage (usually 512).
         blocks: number of residual blocks of the emulator and of an encoder for vectors.
         normalization: their normalisation: ``"none"``, ``"layer"`` or ``"batch"`` (the paper's).
-        ema: decay of the moving average of the weights that is validated and returned; None for the weights themselves.
-        restarts: number of short starts; the best by validation goes on. Networks you give are made anew for all starts but the first,
-            but for what is frozen in them.
+        activation: theirs: ``"relu"`` (the paper's), ``"silu"`` or ``"tanh"``; None for a smooth
+            emulator, whose derivatives tell parameters apart, and an encoder of ReLUs.
+        linear_skip: whether a linear map of their input is added to their output; False is the
+            paper's.
+
+    **The loss**
+
+        loss: ``"symmetric"`` (the paper's), ``"phi_y"`` or ``"y_phi"`` alone.
+        view_weight: λ, the weight of L_YY; needs views.
+        repulsion: which networks the negatives of L_ΦY push: ``"both"`` (the paper's) or the
+            ``"encoder"`` only, against over-fitting of the emulator to few parameters; L_ΦY then
+            only draws the emulator towards the data.
+        memory_bank: number of past pairs used as further negatives.
+
+    **The optimiser**
+
+        batch_size: pairs per step, each with all others as negatives. A pass is cut into equal
+            batches of at most this size.
+        micro_batch: rows per pass of a network; the gradient is still that of the whole batch, at
+            the memory of this many rows. With batch normalisation, statistics are then those of the
+            micro-batches.
+        learning_rate: peak of the schedule (linear warm-up, then cosine decay to zero).
+        warmup: share of all steps spent warming up.
+        weight_decay: AdamW's.
+        decayed: which weights decay: ``"matrices"``, or ``"all"`` (the paper's).
+        gradient_clip: largest gradient norm; None for no clipping.
+        ema: decay of the moving average of the weights that is validated and returned; None for the
+            weights themselves.
+
+    **Length and selection**
+
+        epochs: how long to train; None for about 2,000 steps, and five passes over the simulations
+            at least.
+        steps_per_epoch: length of an epoch; None for one pass over the training simulations.
+            Shorter epochs validate a very large set more often.
+        validate_every: epochs between validations; a tenth of ``epochs`` by default.
+        select_by: the score of held-out pairs that picks the weights: ``"log_ratio"``, its mean;
+            ``"density"``, the paper's sum of posterior densities; ``"median_density"``, their
+            median, the paper's on its synthetic task.
+        patience: stop at the first validation this many epochs after the best score; None never
+            stops early.
+        restarts: number of short starts; the best by validation goes on. Networks you give are made
+            anew for all starts but the first, but for what is frozen in them.
         restart_epochs: length of a short start; a twentieth of ``epochs`` by default.
-        patience: stop at the first validation this many epochs after the best held-out score; None never stops early.
-        validate_every: epochs between validations; a tenth of ``epochs`` by default, for each costs as much as many steps.
-        normalizer_draws: prior draws for the normaliser in validation; ten times as many where they are too few for a sharp model.
-        compile: whether to compile the encoder, which pays for large ones on a GPU: the first steps take a minute, the others less time.
-        precision: ``"32-true"``, or ``"bf16-mixed"`` to run the networks' products in bfloat16.
+        normalizer_draws: prior draws for the normaliser in validation; ten times as many where the
+            effective sample size is too small.
+
+    **The machine**
+
         device: ``"cpu"``, ``"cuda"``, or ``"auto"`` for a GPU where there is one.
+        precision: ``"32-true"``, or ``"bf16-mixed"`` to run the networks' products in bfloat16.
+        compile: whether to compile the encoder and capture steps as CUDA graphs, which pays for
+            large encoders on a GPU: the first steps take a minute, the others less time.
         checkpoint_seconds: least time between two checkpoints.
         seed: same seed and number of threads, same model on a CPU.
     """
 
-    epochs: int | None = None
-    steps_per_epoch: int | None = None
-    batch_size: int = 500
-    learning_rate: float = 1e-3
-    warmup: float = 0.05
-    weight_decay: float = 5e-4
-    gradient_clip: float | None = 1.0
-    temperature: float | str = "learn"
-    similarity: str = "gaussians"
+    similarity: str | Similarity = "mixture"
     embedding_dimension: int = 16
-    loss: str = "symmetric"
-    repulsion: str = "both"
-    view_weight: float = 0.0
-    memory_bank: int = 0
-    micro_batch: int | None = None
     width: int = 128
     blocks: int = 2
     normalization: str = "none"
+    activation: str | None = None
+    linear_skip: bool = True
+
+    loss: str = "symmetric"
+    view_weight: float = 0.0
+    repulsion: str = "both"
+    memory_bank: int = 0
+
+    batch_size: int = 500
+    micro_batch: int | None = None
+    learning_rate: float = 1e-3
+    warmup: float = 0.05
+    weight_decay: float = 5e-4
+    decayed: str = "matrices"
+    gradient_clip: float | None = 1.0
     ema: float | None = 0.99
+
+    epochs: int | None = None
+    steps_per_epoch: int | None = None
+    validate_every: int | None = None
+    select_by: str = "log_ratio"
+    patience: int | None = None
     restarts: int = 1
     restart_epochs: int | None = None
-    patience: int | None = None
-    validate_every: int | None = None
     normalizer_draws: int = 10_000
-    compile: bool = False
-    precision: str = "32-true"
+
     device: str = "auto"
+    precision: str = "32-true"
+    compile: bool = False
     checkpoint_seconds: float = 30.0
     seed: int = 0
+
+    @classmethod
+    def paper(
+        cls,
+        *,
+        temperature: float,
+        view_weight: float,
+        embedding_dimension: int,
+        batch_size: int = 500,
+        candidates: int = 500,
+        **others: Any,
+    ) -> Self:
+        """Return the settings of the paper, to the letter; what it searched over has to be given.
+
+        The cosine on the sphere with a fixed temperature, L_sym + λ L_YY (Algorithm 2), residual
+        MLPs with batch normalisation, AdamW on all weights from 1e-3 along a cosine, 2,000 epochs,
+        the checkpoint of the largest Σ q̂ on held-out pairs. No moving average, no clipping, no
+        warm-up. A default stands where the paper is silent.
+
+        Args:
+            temperature: τ; searched in {1e-4, 1e-3, 1e-2, 1e-1}, 1/κ on the synthetic task.
+            view_weight: λ; searched in {0, 0.2, 0.4, 0.6, 0.8, 1}.
+            embedding_dimension: n; searched in {128, 256, 512}, 2 on the synthetic task.
+            batch_size: of training.
+            candidates: M, the negatives of a row and its positive: what a batch lacks of them comes
+                from the memory bank.
+            others: any other field, such as ``width`` and ``learning_rate``, which were searched in
+                {60, 90, 120, 150} and {5e-4, 1e-3} on the synthetic task, or ``select_by=
+                "median_density"``, which is its rule.
+        """
+        stated: dict[str, Any] = {
+            "similarity": Cosine(temperature),
+            "embedding_dimension": embedding_dimension,
+            "width": 512,
+            "blocks": 5,
+            "normalization": "batch",
+            "activation": "relu",
+            "linear_skip": False,
+            "loss": "symmetric",
+            "view_weight": view_weight,
+            "repulsion": "both",
+            "memory_bank": max(0, candidates - batch_size),
+            "batch_size": batch_size,
+            "learning_rate": 1e-3,
+            "warmup": 0.0,
+            "weight_decay": 5e-4,
+            "decayed": "all",
+            "gradient_clip": None,
+            "ema": None,
+            "epochs": 2_000,
+            "select_by": "density",
+        }
+        return cls(**stated | others)
 
     def __post_init__(self) -> None:
         """Refuse settings that cannot work."""
@@ -105,6 +203,7 @@ class FitSettings:
             if isinstance(value, np.generic):
                 # As Python's own: torch and JSON know no others.
                 object.__setattr__(self, field.name, value.item())
+        as_similarity(self.similarity)
         for name in ("width", "restarts"):
             check_count(name, getattr(self, name), 1)
         for name in ("batch_size", "normalizer_draws", "embedding_dimension"):
@@ -126,26 +225,19 @@ class FitSettings:
         check_positive("learning_rate", self.learning_rate)
         if self.gradient_clip is not None:
             check_positive("gradient_clip", self.gradient_clip)
-        if self.temperature != "learn":
-            check_positive("temperature", self.temperature)
-        check_choice("similarity", self.similarity, SIMILARITIES)
-        check_choice("loss", self.loss, LOSSES)
-        check_choice("repulsion", self.repulsion, ("both", "encoder"))
-        check_choice("normalization", self.normalization, NORMALIZATIONS)
-        check_choice("precision", self.precision, ("32-true", "bf16-mixed"))
-        check_choice("device", self.device, ("auto", "cpu", "cuda"))
-        if self.similarity == "gaussians" and (self.memory_bank or self.view_weight):
-            raise InputError(
-                "similarity: expected 'cosine' or 'dot' with memory_bank or view_weight, got 'gaussians': its two sides differ"
-            )
-        if self.similarity != "cosine" and self.temperature != "learn":
-            raise InputError(
-                f"similarity: expected 'cosine' with a temperature, got {self.similarity!r}"
-            )
+        for name, choices in _CHOICES.items():
+            check_choice(name, getattr(self, name), choices)
+        if self.activation is not None:
+            check_choice("activation", self.activation, ACTIVATIONS)
         if not 0 <= self.warmup < 1:
             raise InputError(f"warmup: expected a share of the steps in [0, 1), got {self.warmup}")
         if self.ema is not None and not 0 <= self.ema < 1:
             raise InputError(f"ema: expected a decay in [0, 1) or None, got {self.ema}")
+
+    def describe(self) -> dict[str, Any]:
+        """Return all settings as JSON-ready values, for files and fingerprints."""
+        described = {field.name: getattr(self, field.name) for field in fields(self)}
+        return described | {"similarity": as_similarity(self.similarity).describe()}
 
     def schedule(self, per_pass: int) -> Schedule:
         """Return how long to train, where a pass over the simulations takes so many steps."""
@@ -153,3 +245,14 @@ class FitSettings:
         epochs = self.epochs or -(-max(_STEPS, _PASSES * per_pass) // steps)
         short = min(self.restart_epochs or max(1, epochs // 20), epochs)
         return Schedule(epochs, short, self.validate_every or max(1, epochs // 10))
+
+
+_CHOICES: dict[str, tuple[str, ...]] = {
+    "loss": tuple(LOSSES),
+    "repulsion": ("both", "encoder"),
+    "normalization": NORMALIZATIONS,
+    "decayed": ("matrices", "all"),
+    "select_by": SELECTIONS,
+    "precision": ("32-true", "bf16-mixed"),
+    "device": ("auto", "cpu", "cuda"),
+}

@@ -14,7 +14,8 @@ from eande.simulation.read.views import View, fixed_views
 
 # A spread of so small a share of the mean is a few hundred units in the last place of float32.
 _COARSEST = 1e-5
-# A standard deviation of so many times what the quartiles say means heavy tails; beyond so many scales numbers are brought in.
+# A standard deviation of so many times what the quartiles say means heavy tails; beyond so many
+# scales numbers are brought in.
 _HEAVY, _LIMIT = 3.0, 1.0
 # Quartiles are taken of so many numbers at most.
 _NUMBERS = 4_000_000
@@ -50,7 +51,8 @@ def standardize_y(train: Simulations, views: View | None, *, per_channel: bool) 
     mean, variance = total / count, squares / count - (total / count) ** 2
     mean, scale = (shift + mean)[0].cpu(), variance.clamp(min=0).sqrt()[0].cpu()
     if not sample:
-        # Where numbers of many places are standardised alike, a few far away may be what the field is about.
+        # Where numbers of many places are standardised alike, a few far away may be what the field
+        # is about.
         return _resolved("y", mean, scale)
     return _resolved("y", *_robust(torch.cat(sample), mean, scale))
 

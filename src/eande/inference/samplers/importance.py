@@ -26,8 +26,10 @@ class ResamplingInfo:
     """News about sampling–importance–resampling.
 
     Args:
-        effective_draws: how many of the bank's draws carry the posterior; there are hardly more different samples than that.
-        pareto_k: of the weights; above 0.7 the samples stand for little. None where arviz-stats is not installed.
+        effective_draws: how many of the bank's draws carry the posterior; there are hardly more
+            different samples than that.
+        pareto_k: of the weights; above 0.7 the samples stand for little. None where arviz-stats is
+            not installed.
         evaluations: 0, for the bank is evaluated already.
     """
 
@@ -39,8 +41,9 @@ class ResamplingInfo:
 def resample(posterior: Posterior, n: int, *, seed: int = 0) -> tuple[Tensor, ResamplingInfo]:
     """Draw ``n`` of the bank's prior draws by their weights, with replacement: ``posterior.sample(n, sampler=resample)``.
 
-    Sampling–importance–resampling takes the same short time for any posterior and never fails, but repeats draws where the bank has few that
-    matter, and says so. More of them: ``model.posterior(y, draws=…)``.
+    Sampling–importance–resampling takes the same short time for any posterior and never fails, but
+    repeats draws where the bank has few that matter, and says so. More of them:
+    ``model.posterior(y, draws=…)``.
 
     Args:
         posterior: what to sample.
@@ -68,9 +71,10 @@ def resample(posterior: Posterior, n: int, *, seed: int = 0) -> tuple[Tensor, Re
 def pareto_k(scores: Tensor) -> np.ndarray | None:
     """Return the Pareto shape k of the largest weights e^score of each row (m, N), shape (m,); None where arviz-stats is not installed.
 
-    Under 0.5 the weights have a variance, above 0.7 their mean is no longer an estimate of anything. Weights of a bounded ratio always have one;
-    a large k then says that too few draws have reached the posterior. Minus infinity: all weights are equal; infinity: a few stand out of many that
-    are equal, or zero. NaN: fewer than 25 draws.
+    Under 0.5 the weights have a variance, above 0.7 their mean is no longer an estimate of
+    anything. Weights of a bounded ratio always have one; a large k then says that too few draws
+    have reached the posterior. Minus infinity: all weights are equal; infinity: a few stand out of
+    many that are equal, or zero. NaN: fewer than 25 draws.
 
     Reference:
         Vehtari, Simpson, Gelman, Yao and Gabry, *Pareto smoothed importance sampling*, 2024.
@@ -83,7 +87,8 @@ def pareto_k(scores: Tensor) -> np.ndarray | None:
     values = np.maximum(values - values.max(1, keepdims=True), -_FAR_BELOW)
     if values.shape[1] < _FEWEST:
         return np.full(len(values), np.nan)
-    # ArviZ fits a tail of so many; equal weights have none to fit, and neither has one that is mostly its own lower end.
+    # ArviZ fits a tail of so many; equal weights have none to fit, and neither has one that is
+    # mostly its own lower end.
     tail = np.sort(values, axis=1)[
         :, -math.floor(min(values.shape[1] / 5, 3 * values.shape[1] ** 0.5)) :
     ]

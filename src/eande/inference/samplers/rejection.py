@@ -1,13 +1,16 @@
 """Acceptance–rejection sampling (Algorithm 3 of the paper), with a bound that corrects itself.
 
-A candidate φ ~ π is accepted if u ≤ e^{w(φ) − B} with w = s(f, g(φ)) + log p(φ) − log π(φ). The proposal π is the prior
-unless the user gives another; for the prior, w is the score alone. Written the other way round, φ is accepted if its
-margin w − log u is at least B. Margins are kept: when a candidate exceeds the bound, the bound rises to it and every earlier
-acceptance is tested again, with its own u, against the new bound. The result is what the final bound would have given
-from the start, so a poor first guess costs candidates and no bias.
+A proposal φ ~ π is accepted if u ≤ e^{w(φ) − B} with w = s(f, g(φ)) + log p(φ) − log π(φ). π is the
+prior unless the user gives another; for the prior, w is the score alone. Written the other way
+round, φ is accepted if its margin w − log u is at least B. Margins are kept: when a proposal
+exceeds the bound, the bound rises to it and every earlier acceptance is tested again, with its own
+u, against the new bound. The result is what the final bound would have given from the start, so a
+poor first guess costs proposals and no bias.
 
-For unit vectors s ≤ ‖f‖/τ, a rigorous bound (``bound="exact"``). It wastes a factor e^{(1 − max cos)/τ} of candidates,
-so by default the bound is the largest score among the bank's prior draws, refined by a local search.
+For unit vectors s ≤ ‖f‖/τ, a rigorous bound (``bound="exact"``). It wastes a factor e^{(1 − max
+cos)/τ} of proposals, so by default the bound is the largest score among the bank's prior draws,
+refined by a local search. Line 6 of the printed algorithm runs the encoder for every proposal; once
+is enough.
 """
 
 from __future__ import annotations
@@ -15,19 +18,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from eande.foundations.checks import InputError, check_count
 from eande.foundations.seeds import derive_seed, generator
+from eande.inference.samplers.known import sampler
 from eande.inference.search import CLIMBERS, climb
+from eande.inference.target import Target
 from eande.priors.convert import as_prior
 from eande.priors.prior import Prior
-
-if TYPE_CHECKING:
-    from eande.inference.posterior import Posterior
 
 _SMALLEST_BATCH, _LARGEST_BATCH = 1_000, 65_536
 _PROPOSAL_MISSES_AT_MOST = 0.01
@@ -40,8 +42,10 @@ class SampleInfo:
     Args:
         acceptance_rate: accepted under the final bound, over candidates.
         log_bound: the final bound of log r (of log r + log p − log π with a proposal).
-        exceedances: how many candidates exceeded the bound in force when they came; the samples obey the raised one.
-        evaluations: candidates evaluated; the local search for the first bound, a few thousand more, is not counted.
+        exceedances: how many candidates exceeded the bound in force when they came; the samples
+            obey the raised one.
+        evaluations: candidates evaluated; the local search for the first bound, a few thousand
+            more, is not counted.
     """
 
     acceptance_rate: float
@@ -58,8 +62,9 @@ class BudgetExceeded(RuntimeError):
         self.phi, self.info = phi, info
 
 
+@sampler("rejection")
 def acceptance_rejection(
-    posterior: Posterior,
+    posterior: Target,
     n: int,
     *,
     seed: int = 0,
@@ -73,9 +78,12 @@ def acceptance_rejection(
         posterior: what to sample.
         n: how many samples.
         seed: same seed, same samples.
-        bound: ``"estimated"``, ``"exact"`` (the similarity's rigorous bound) or a number for log r (plus log p − log π with a proposal).
-        proposal: π, a prior or torch Distribution to draw candidates from; the posterior's own prior by default.
-        max_evaluations: the budget; beyond it :class:`BudgetExceeded` is raised, with what was found.
+        bound: ``"estimated"``, ``"exact"`` (the similarity's rigorous bound) or a number for log r
+            (plus log p − log π with a proposal).
+        proposal: π, a prior or torch Distribution to draw candidates from; the posterior's own
+            prior by default.
+        max_evaluations: the budget; beyond it :class:`BudgetExceeded` is raised, with what was
+            found.
     """
     check_count("max_evaluations", max_evaluations, 1)
     source = posterior.prior if proposal is None else as_prior(proposal)
@@ -88,14 +96,16 @@ def acceptance_rejection(
     return _accept(accepted, n, source, weight, seed, max_evaluations)
 
 
+@sampler("bank rejection")
 def bank_rejection(
-    posterior: Posterior, n: int, *, seed: int = 0, max_evaluations: int = 20_000_000
+    posterior: Target, n: int, *, seed: int = 0, max_evaluations: int = 20_000_000
 ) -> tuple[Tensor, SampleInfo]:
     """Draw ``n`` samples by acceptance–rejection among the bank's prior draws, which are emulated already: no network runs.
 
-    Fast; but the bound is the bank's own maximum, so that its best draw is always accepted, and all posteriors of a bank share its draws, so
-    that samples of different observations or seeds are not independent of each other. Use it where many draws carry the posterior. Where the
-    bank has too few, the rest comes from draws of its own.
+    Fast; but the bound is the bank's own maximum, so that its best draw is always accepted, and all
+    posteriors of a bank share its draws, so that samples of different observations or seeds are not
+    independent of each other. Use it where many draws carry the posterior. Where the bank has too
+    few, the rest comes from draws of its own.
 
     Args:
         posterior: what to sample.
@@ -128,9 +138,9 @@ class _Accepted:
         height: the first bound of the log weight.
     """
 
-    def __init__(self, posterior: Posterior, height: float) -> None:
+    def __init__(self, posterior: Target, height: float) -> None:
         self.height, self.log_normalizer = height, posterior.log_normalizer
-        self.phi = torch.empty(0, posterior.prior.dimension, device=posterior.model.device)
+        self.phi = torch.empty(0, posterior.prior.dimension, device=posterior.device)
         self.margin = torch.empty(0, dtype=torch.float64, device=self.phi.device)
         self.candidates, self.exceedances = 0, 0
 
@@ -193,7 +203,7 @@ def _batch_size(missing: int, accepted: int, candidates: int, left: int) -> int:
     return min(max(_SMALLEST_BATCH, math.ceil(1.1 * missing / rate)), _LARGEST_BATCH, left)
 
 
-def _log_weight(posterior: Posterior, proposal: Any) -> Callable[[Tensor], Tensor]:
+def _log_weight(posterior: Target, proposal: Any) -> Callable[[Tensor], Tensor]:
     if proposal is None:
         return posterior.score
     density, prior = as_prior(proposal), posterior.prior
@@ -213,7 +223,7 @@ def _log_weight(posterior: Posterior, proposal: Any) -> Callable[[Tensor], Tenso
 
 
 def _first_bound(
-    posterior: Posterior, weight: Callable[[Tensor], Tensor], bound: str | float, proposal: Any
+    posterior: Target, weight: Callable[[Tensor], Tensor], bound: str | float, proposal: Any
 ) -> float:
     """Return the bound of the log weight to start with."""
     if bound == "exact":
@@ -237,8 +247,8 @@ def _first_bound(
         return bound + posterior.log_normalizer
     starts = posterior.best_draws(CLIMBERS)
     if posterior.prior.has_density:
-        # Only there: without a density a gradient step would leave the surface the prior lives on. Up the posterior, not up the weight: that may
-        # be largest where there are no candidates.
+        # Only there: without a density a gradient step would leave the surface the prior lives on.
+        # Up the posterior, not up the weight: that may be largest where there are no candidates.
         starts = torch.cat(
             [starts, climb(posterior.unnormalized, starts, posterior.bank.phi.std(0))]
         )

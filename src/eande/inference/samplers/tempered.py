@@ -1,15 +1,18 @@
 r"""Tempered sampling, for posteriors of many parameters: no prior draw comes near them, and single chains stay in one mode.
 
-Particles pass through p(φ) e^{β s(φ)} from β = 0, where the bank's prior draws are already, to β = 1, the posterior. Each β is the largest that
-leaves the weights e^{Δβ s} an effective size of half the particles. After systematic resampling a Gaussian mixture is fitted to the particles, and
-rounds of two Metropolis moves follow: random walks with the covariance of a component drawn at random, and independent proposals from the
-mixture, which carry particles between modes and so set the modes' weights right. Rounds end when no parameter (nor the score) is
-correlated with its value at the temperature's start. A box is stretched first, into coordinates in which the prior is the standard normal law:
-there are no edges then.
+Particles pass through p(φ) e^{β s(φ)} from β = 0, where the bank's prior draws are already, to β =
+1, the posterior. Each β is the largest that leaves the weights e^{Δβ s} an effective size of half
+the particles. After systematic resampling a Gaussian mixture is fitted to the particles, and rounds
+of two Metropolis moves follow: random walks with the covariance of a component drawn at random, and
+independent proposals from the mixture, which carry particles between modes and so set the modes'
+weights right. Rounds end when no parameter (nor the score) is correlated with its value at the
+temperature's start. A box is stretched first, into coordinates in which the prior is the standard
+normal law: there are no edges then.
 
 References:
     Del Moral, Doucet and Jasra, *Sequential Monte Carlo samplers*, 2006;
-    Lee and Whiteley, *Variance estimation in the particle filter*, 2018 (errors from the particles' ancestry).
+    Lee and Whiteley, *Variance estimation in the particle filter*, 2018 (errors from the particles'
+    ancestry).
 """
 
 from __future__ import annotations
@@ -17,7 +20,6 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -25,17 +27,16 @@ from torch.nn import functional
 
 from eande.foundations.checks import EandeWarning, InputError, check_count
 from eande.foundations.seeds import derive_seed
+from eande.inference.samplers.known import sampler
 from eande.inference.samplers.rejection import BudgetExceeded
-from eande.priors.box import BoxPrior
-from eande.priors.prior import Prior
+from eande.inference.target import Target
 
-if TYPE_CHECKING:
-    from eande.inference.posterior import Posterior
-
-# A round has eight moves, five of them proposals of the mixture, but one where fewer than a twentieth of those are accepted.
+# A round has eight moves, five of them proposals of the mixture, but one where fewer than a
+# twentieth of those are accepted.
 _MOVES, _JUMPS, _RARE = 8, 5, 0.05
 _WALKS_ACCEPTED = 0.3
-# The effective share of the particles each temperature leaves; rounds end under the correlation, or when they are spent.
+# The effective share of the particles each temperature leaves; rounds end under the correlation, or
+# when they are spent.
 _KEEP, _CORRELATION, _ROUNDS = 0.5, 0.2, 10
 _COMPONENTS = 8
 # A correlation above which the last rounds have not forgotten their start.
@@ -50,9 +51,11 @@ class TemperedInfo:
         evaluations: scores computed; the bank's are not counted.
         exponents: β, increasing; the last is 1 unless the budget ended first.
         walk_acceptance: accepted steps of the random walks.
-        jump_acceptance: accepted proposals of the mixture; where it is 0, modes do not exchange particles.
+        jump_acceptance: accepted proposals of the mixture; where it is 0, modes do not exchange
+            particles.
         correlation: what was left of it when the rounds ended.
-        effective_samples: per parameter, of all particles, from their ancestry: siblings that still resemble each other count less.
+        effective_samples: per parameter, of all particles, from their ancestry: siblings that still
+            resemble each other count less.
         log_normalizer: log C by this sampler's own path.
         normalizer_error: its standard error.
     """
@@ -67,8 +70,9 @@ class TemperedInfo:
     normalizer_error: float
 
 
+@sampler("tempered")
 def tempered(
-    posterior: Posterior,
+    posterior: Target,
     n: int,
     *,
     seed: int = 0,
@@ -77,15 +81,17 @@ def tempered(
 ) -> tuple[Tensor, TemperedInfo]:
     """Draw ``n`` samples of a posterior, shape (n, D); the prior needs a density.
 
-    What it cannot see: a mode so narrow beside the others that no particle comes near it at small exponents, such as one of a third of their width
-    in every one of ten parameters. It is then missing, and nothing in ``info`` tells.
+    What it cannot see: a mode so narrow beside the others that no particle comes near it at small
+    exponents, such as one of a third of their width in every one of ten parameters. It is then
+    missing, and nothing in ``info`` tells.
 
     Args:
         posterior: what to sample.
         n: how many samples.
         seed: same seed, same samples.
         particles: how many to move, at least ``n``. More give smaller errors, of mode weights too.
-        max_evaluations: the budget; beyond it :class:`BudgetExceeded` is raised, with particles of the exponent reached.
+        max_evaluations: the budget; beyond it :class:`BudgetExceeded` is raised, with particles of
+            the exponent reached.
     """
     if not posterior.prior.has_density:
         raise InputError(
@@ -102,23 +108,25 @@ def tempered(
             EandeWarning, stacklevel=3,
         )  # fmt: skip
     order = torch.randperm(run.size, generator=run.stream, device=run.x.device)[:n]
-    return run.place.back(run.x[order]).float(), run.info()
+    return run.posterior.prior.constrain(run.x[order]).float(), run.info()
 
 
 class _Run:
     """Particles on their way."""
 
-    def __init__(self, posterior: Posterior, size: int, seed: int, budget: int) -> None:
+    def __init__(self, posterior: Target, size: int, seed: int, budget: int) -> None:
         self.posterior, self.size, self.budget = posterior, size, budget
-        device = posterior.model.device
+        device = posterior.device
         self.stream = torch.Generator(device).manual_seed(derive_seed(seed, "tempered"))
-        self.place = _Place(posterior.prior, device)
         self.s = posterior.bank_scores().double()
         self.drawn, self.finite = len(self.s), int(torch.isfinite(self.s).sum())
         if not self.finite:
             raise InputError("prior: expected draws inside the training prior's support, got none")
-        self.x = self.place.there(posterior.bank.phi)
-        self.p, self.ancestor = self.place.log_prob(self.x), torch.arange(self.drawn, device=device)
+        self.x = posterior.prior.unconstrain(posterior.bank.phi)
+        self.p, self.ancestor = (
+            self.posterior.prior.unconstrained_log_prob(self.x),
+            torch.arange(self.drawn, device=device),
+        )
         self.beta, self.step, self.evaluations, self.log_normalizer = (
             0.0,
             2.38 / math.sqrt(self.x.shape[1]),
@@ -152,7 +160,7 @@ class _Run:
             if self.evaluations + _MOVES * self.size > self.budget:
                 raise BudgetExceeded(
                     f"sampling: expected the exponent 1 within {self.budget} evaluations, got to {self.beta:.2g}; raise max_evaluations",
-                    self.place.back(self.x).float(), self.info(),
+                    self.posterior.prior.constrain(self.x).float(), self.info(),
                 )  # fmt: skip
             self._round(mixture, jumps, rates)
             # Where the mixture does not fit, walk.
@@ -172,10 +180,10 @@ class _Run:
             jump = move < jumps
             point, offset = mixture.draw(self.size, self.stream)
             new = point if jump else self.x + self.step * offset
-            new_p = self.place.log_prob(new)
+            new_p = self.posterior.prior.unconstrained_log_prob(new)
             with torch.no_grad():
                 new_s = (
-                    self.posterior.score(self.place.back(new))
+                    self.posterior.score(self.posterior.prior.constrain(new))
                     .double()
                     .nan_to_num(nan=-torch.inf, neginf=-torch.inf)
                 )
@@ -210,37 +218,6 @@ class _Run:
         )  # fmt: skip
 
 
-class _Place:
-    """Where particles move: for a box, coordinates in which it is the standard normal law; else the parameters themselves."""
-
-    def __init__(self, prior: Prior, device: torch.device) -> None:
-        self.prior = prior
-        self.box = (
-            (prior.low.to(device), (prior.high - prior.low).to(device))
-            if isinstance(prior, BoxPrior)
-            else None
-        )
-
-    def there(self, phi: Tensor) -> Tensor:
-        if self.box is None:
-            return phi
-        low, width = self.box
-        z: Tensor = torch.special.ndtri(((phi - low) / width).clamp(1e-7, 1 - 1e-7))
-        return z
-
-    def back(self, x: Tensor) -> Tensor:
-        if self.box is None:
-            return x
-        low, width = self.box
-        return torch.minimum(low + torch.special.ndtr(x) * width, low + width)
-
-    def log_prob(self, x: Tensor) -> Tensor:
-        """Return the prior's log density up to a constant, minus infinity outside its support."""
-        return (
-            self.prior.log_prob(x).double() if self.box is None else -x.double().square().sum(1) / 2
-        )
-
-
 class _Mixture:
     """A Gaussian mixture fitted by expectation–maximisation; rare components are proposed more often than they occur."""
 
@@ -261,7 +238,8 @@ class _Mixture:
         centres, nearest = z[:1], z.new_full((n,), torch.inf)
         for turn in range(components - 1):
             nearest = torch.minimum(nearest, ((z - centres[-1]) ** 2).sum(-1))
-            # The farthest rows first: a mode of few particles must get a component. The rest by k-means++.
+            # The farthest rows first: a mode of few particles must get a component. The rest by
+            # k-means++.
             pick = (
                 nearest.argmax().view(1)
                 if 2 * turn < components

@@ -258,3 +258,12 @@ def _as_failures(failed_phi: Any, phi: Tensor) -> Failures | None:
     check_shape("failed_phi", failed, ("m", phi.shape[1]))
     check_finite("failed_phi", failed)
     return Failures(failed, ("given as failed",) * len(failed))
+
+
+def first_of_groups(groups: Tensor) -> Tensor:
+    """Return the index of the first row of every group, in order."""
+    found, which = groups.unique(return_inverse=True)
+    rows = torch.arange(len(groups))
+    return (
+        torch.full((len(found),), len(groups)).scatter_reduce(0, which, rows, "amin").sort().values
+    )

@@ -1,0 +1,58 @@
+"""Held-out pairs (φ_i, y_i): checked against a model, and embedded from wherever they lie."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from eande.foundations.checks import (
+    InputError,
+    as_float_tensor,
+    check_finite,
+    check_shape,
+    show_shape,
+)
+from eande.inference.model import EmbedAndEmulate
+
+_FEWEST = 20
+
+
+def check_pairs(model: EmbedAndEmulate, phi: Tensor, y: Any, groups: Tensor) -> None:
+    """Refuse held-out pairs that do not fit the model, or too few of them, and what is no model."""
+    if not isinstance(model, EmbedAndEmulate):
+        raise InputError(
+            "model: expected a fitted model (from a file: eande.load(path)), got "
+            f"{type(model).__name__}"
+        )
+    check_shape("phi", phi, ("n", model.prior.dimension))
+    if tuple(y.shape[1:]) != model.y_shape:
+        raise InputError(
+            f"y: expected shape {show_shape(('n', *model.y_shape))}, got {show_shape(y.shape)}"
+        )
+    if len(phi) != len(y):
+        raise InputError(f"phi and y: expected the same length, got {len(phi)} and {len(y)}")
+    check_shape("groups", groups, (len(phi),))
+    check_finite("phi", phi)
+    outside = int((~model.prior.contains(phi)).sum())
+    if outside:
+        raise InputError(
+            f"phi: expected every row inside the prior's support, got {outside} outside"
+        )
+    distinct = len(groups.unique())
+    if distinct < _FEWEST:
+        raise InputError(
+            f"held_out: expected at least {_FEWEST} different parameters, got {distinct}"
+        )
+
+
+@torch.no_grad()
+def embed_rows(model: EmbedAndEmulate, y: Any) -> Tensor:
+    """Embed data (m, *y_shape) that may lie on disk, some rows at a time."""
+    parts = []
+    for start in range(0, len(y), model.encoder_rows):
+        rows = as_float_tensor("y", y[start : start + model.encoder_rows])
+        where = f"y[{start}:{start + len(rows)}]"
+        check_finite(where, rows)
+        parts.append(model.embed(rows))
+        check_finite(f"embeddings of {where}", parts[-1])
+    return torch.cat(parts)

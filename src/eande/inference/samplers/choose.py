@@ -1,0 +1,74 @@
+"""Which sampler: the one that is named, or the one of this rule.
+
+1. Acceptance–rejection, which is exact, if the prior has no density, or if the bank of prior draws
+   says that at most five million proposals are expected and more than three of its draws matter.
+   Where the bank misses the mode, many times the expected proposals are not enough: the budget is
+   capped at four times their number, and what exceeds it is tempered.
+2. Tempering otherwise.
+
+A sampler is one function in one file of this folder, under the decorator :func:`sampler`.
+"""
+
+import inspect
+import math
+from typing import Any
+
+from torch import Tensor
+
+from eande.foundations.checks import InputError, check_count
+from eande.inference.samplers.known import SAMPLERS, find_sampler
+from eande.inference.samplers.rejection import BudgetExceeded, acceptance_rejection
+from eande.inference.samplers.tempered import tempered
+from eande.inference.target import Sampler, Target
+
+# Use rejection if at most so many proposals are expected, of which more than so many bank draws are
+# accepted: fewer are a few lucky ones.
+_MOST_PROPOSALS = 5_000_000
+_MATTERING_DRAWS = 3.0
+# The budget of proposals: a fixed part, and this many times the expected number.
+_LEAST_BUDGET = 100_000
+_TIMES_EXPECTED = 4
+
+
+def draw(
+    target: Target, n: int, *, seed: int, sampler: str | Sampler | None, options: dict[str, Any]
+) -> tuple[Tensor, Any]:
+    """Draw ``n`` samples by the named sampler or by the rule above."""
+    check_count("n", n, 1)
+    check_count("seed", seed, 0)
+    if isinstance(sampler, str):
+        sampler = find_sampler(sampler)
+    if sampler is not None:
+        if not callable(sampler):
+            raise InputError(
+                "sampler: expected a name or a function of (posterior, n, seed=...), got "
+                f"{sampler!r}"
+            )
+        return sampler(target, n, seed=seed, **options)
+    _refuse_unnamed(options)
+    if not target.prior.has_density:
+        return acceptance_rejection(target, n, seed=seed, **options)
+    scores = target.bank_scores().double()
+    rate = (scores - scores.max()).exp().mean().item()
+    if n / rate <= _MOST_PROPOSALS and rate * len(target.bank.phi) > _MATTERING_DRAWS:
+        budget = {"max_evaluations": _LEAST_BUDGET + math.ceil(_TIMES_EXPECTED * n / rate)}
+        try:
+            return acceptance_rejection(target, n, seed=seed, **budget | options)
+        except BudgetExceeded:
+            if options:
+                raise
+    return tempered(target, n, seed=seed, **options)
+
+
+def _refuse_unnamed(options: dict[str, Any]) -> None:
+    """Refuse options of one sampler where none was named, and say whose they are."""
+    for name in set(options) - {"max_evaluations"}:
+        owners = [
+            known for known, one in SAMPLERS.items() if name in inspect.signature(one).parameters
+        ]
+        if owners:
+            raise InputError(
+                f"{name}: expected sampler={owners[0]!r} with it, got no sampler: it is an option "
+                f"of that one"
+            )
+        raise InputError(f"sample: expected no option {name!r}")

@@ -1,0 +1,32 @@
+"""The samplers there are, by name."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from torch import Tensor
+
+from eande.foundations.checks import InputError
+from eande.foundations.discovery import import_modules
+from eande.inference.target import Sampler
+
+SAMPLERS: dict[str, Sampler] = {}
+_Function = TypeVar("_Function", bound=Callable[..., tuple[Tensor, Any]])
+
+
+def sampler(name: str) -> Callable[[_Function], _Function]:
+    """Make a function known as the sampler of that name."""
+
+    def register(function: _Function) -> _Function:
+        SAMPLERS[name] = function
+        return function
+
+    return register
+
+
+def find_sampler(name: str) -> Sampler:
+    """Return the sampler of that name."""
+    import_modules("eande.inference.samplers")
+    if name not in SAMPLERS:
+        names = ", ".join(map(repr, sorted(SAMPLERS)))
+        raise InputError(f"sampler: expected one of {names}, or a function, got {name!r}")
+    return SAMPLERS[name]

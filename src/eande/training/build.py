@@ -1,0 +1,187 @@
+"""Building the model a fit begins with: networks made, given or continued, standardised inputs."""
+
+import copy
+from typing import NamedTuple
+
+import torch
+from torch import nn
+
+from eande.foundations.checks import InputError
+from eande.foundations.seeds import global_seed
+from eande.inference.model import EmbedAndEmulate
+from eande.networks.choose import default_encoder, describe_network, make_network
+from eande.networks.mlp import ResidualMLP
+from eande.priors.prior import Prior
+from eande.similarities.similarity import as_similarity
+from eande.simulation.read.simulations import Simulations
+from eande.simulation.read.sources import take
+from eande.simulation.read.views import View, fixed_views
+from eande.training.settings import FitSettings
+from eande.training.standardize import standardize_phi, standardize_y
+
+
+class Networks(NamedTuple):
+    """What the caller of ``fit`` gave in place of what it would make itself."""
+
+    encoder: nn.Module | None = None
+    emulator: nn.Module | None = None
+    warm_start: EmbedAndEmulate | None = None
+
+
+def build_model(
+    train: Simulations,
+    views: View | None,
+    prior: Prior,
+    settings: FitSettings,
+    given: Networks,
+    *,
+    start: int,
+) -> EmbedAndEmulate:
+    """Make the model of a start.
+
+    Given networks are copied, others are made from the seed and the number of the start.
+    """
+    shape = next(fixed_views(views, take(train.y, slice(1)))).shape[1:]
+    if given.warm_start is not None:
+        return _continued(given, prior, shape, settings)
+    n = settings.embedding_dimension
+    with global_seed(settings.seed, "networks", start):
+        if given.encoder is None:
+            encoder = _default_encoder(shape, settings)
+        else:
+            encoder = _fresh(given.encoder, start)
+        if given.emulator is None:
+            emulator = _default_emulator(prior.dimension, settings)
+        else:
+            emulator = _fresh(given.emulator, start)
+        similarity = as_similarity(settings.similarity).for_dimension(n)
+    model = EmbedAndEmulate(
+        encoder,
+        emulator,
+        similarity,
+        prior,
+        y_shape=shape,
+        embedding_dimension=n,
+        y_standardizer=standardize_y(
+            train, views, per_channel=describe_network(encoder) is not None
+        ),
+        phi_standardizer=standardize_phi(train, prior),
+    )
+    model.frozen = tuple(
+        name
+        for name, parameter in model.named_parameters()
+        if name.startswith(("encoder.", "emulator.")) and not parameter.requires_grad
+    )
+    return model
+
+
+def _default_encoder(shape: torch.Size, settings: FitSettings) -> nn.Module:
+    return default_encoder(
+        shape,
+        settings.embedding_dimension,
+        width=settings.width,
+        blocks=settings.blocks,
+        normalization=settings.normalization,
+        activation=settings.activation or "relu",
+        linear_skip=settings.linear_skip,
+    )
+
+
+def _default_emulator(dimension: int, settings: FitSettings) -> nn.Module:
+    return ResidualMLP(
+        dimension,
+        settings.embedding_dimension,
+        width=settings.width,
+        blocks=settings.blocks,
+        normalization=settings.normalization,
+        # Smooth: its derivatives are what tells parameters apart.
+        activation=settings.activation or "silu",
+        linear_skip=settings.linear_skip,
+    )
+
+
+def _continued(
+    given: Networks, prior: Prior, shape: torch.Size, settings: FitSettings
+) -> EmbedAndEmulate:
+    """Return a copy of a model to go on from, as it was before any calibration."""
+    model = given.warm_start
+    assert model is not None
+    if model.members:
+        raise InputError(
+            f"warm_start: expected a single model, got an ensemble of {len(model.members)}; go on "
+            "from its members one by one"
+        )
+    if given.encoder is not None or given.emulator is not None or settings.restarts > 1:
+        raise InputError(
+            "warm_start: expected no encoder=, no emulator= and restarts=1 beside it, got at least "
+            "one of them"
+        )
+    n = settings.embedding_dimension
+    expected = (model.y_shape, model.prior.dimension, model.embedding_dimension)
+    if expected != (tuple(shape), prior.dimension, n):
+        raise InputError(
+            f"warm_start: expected data of shape {model.y_shape}, {model.prior.dimension} "
+            f"parameters and embedding dimension {model.embedding_dimension}, got {tuple(shape)}, "
+            f"{prior.dimension} and {n}"
+        )
+    trained = model.similarity.trained
+    model = copy.deepcopy(model).cpu()
+    model.prior = prior
+    model.history = []
+    with global_seed(settings.seed, "networks", 0):
+        model.similarity = as_similarity(settings.similarity).continued(trained, n)
+    for name, parameter in model.named_parameters():
+        if name.startswith(("encoder.", "emulator.")):
+            parameter.requires_grad_(name not in model.frozen)
+    return model
+
+
+def check_members(members: int, *networks: nn.Module | None) -> None:
+    """Refuse, before the first of several members is trained, given networks of which all members would be alike."""
+    for network in networks:
+        if members > 1 and network is not None:
+            with global_seed(0):
+                _fresh(network, 1, several="members")
+
+
+def _fresh(network: nn.Module, start: int, several: str = "restarts") -> nn.Module:
+    """Return a copy of a given network, with new random weights for every start after the first; frozen parts stay as they are."""
+    copied = copy.deepcopy(network).cpu()
+    if start == 0:
+        return copied
+    fresh = _renewed(copied, {})
+    _restore_frozen(network, fresh)
+    pairs = zip(network.parameters(), fresh.parameters(), strict=True)
+    trained = [torch.equal(old.cpu(), new) for old, new in pairs if old.requires_grad]
+    if trained and all(trained):
+        raise InputError(
+            f"{several}: expected 1 for a {type(network).__name__} without reset_parameters, got more: every start would be the same"
+        )
+    return fresh
+
+
+def _restore_frozen(given: nn.Module, fresh: nn.Module) -> None:
+    """Give a renewed network the frozen parameters again, and the buffers of parts that are frozen as a whole."""
+    for name, parameter in given.named_parameters():
+        if not parameter.requires_grad:
+            fresh.get_parameter(name).requires_grad_(False).copy_(parameter)
+    for name, part in given.named_modules():
+        if any(True for _ in part.parameters()) and not any(
+            parameter.requires_grad for parameter in part.parameters()
+        ):
+            for label, buffer in part.named_buffers():
+                fresh.get_submodule(name).get_buffer(label).copy_(buffer)
+
+
+def _renewed(module: nn.Module, known: dict[nn.Module, nn.Module]) -> nn.Module:
+    """Give a module and its parts new random weights; our networks are made anew, for they choose theirs in their own way."""
+    if module not in known:
+        description = describe_network(module)
+        known[module] = module if description is None else make_network(description)
+        if description is None:
+            for name, part in module.named_children():
+                setattr(module, name, _renewed(part, known))
+            reset = getattr(module, "reset_parameters", None)
+            if callable(reset):
+                reset()
+    return known[module]
