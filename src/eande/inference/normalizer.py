@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor
 
-from eande.similarities.similarity import Similarity
+from eande.similarities.similarity import PairScore
 
 # Scores of data against prior draws taken at once: 64 MB in float64.
 _SCORES_AT_ONCE = 8_000_000
@@ -57,7 +57,7 @@ class Normalizer:
     effective_draws: Tensor
 
 
-def estimate_normalizer(similarity: Similarity, f: Tensor, bank: PriorBank) -> Normalizer:
+def estimate_normalizer(similarity: PairScore, f: Tensor, bank: PriorBank) -> Normalizer:
     """Estimate log C for embeddings (m, n) as a log-mean-exp over the bank's draws."""
     rows = max(1, _SCORES_AT_ONCE // len(bank.phi))
     return join_normalizers(
@@ -90,7 +90,7 @@ def join_normalizers(parts: Sequence[Normalizer]) -> Normalizer:
 
 
 def refine_normalizer(
-    normalizer: Normalizer, similarity: Similarity, f: Tensor, bank: PriorBank
+    normalizer: Normalizer, similarity: PairScore, f: Tensor, bank: PriorBank
 ) -> Normalizer:
     """Estimate anew, over a larger bank, where the effective sample size is too small."""
     short = normalizer.effective_draws < ENOUGH_DRAWS

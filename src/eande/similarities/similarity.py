@@ -18,13 +18,23 @@ Reference:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Protocol, Self
 
 import torch
 from torch import Tensor, nn
 
 from eande.foundations.checks import InputError
 from eande.foundations.discovery import import_modules
+
+
+class PairScore(Protocol):
+    """What scores pairs: a similarity, or the head of a baseline in its place."""
+
+    def score(self, f: Tensor, g: Tensor, /) -> Tensor:
+        """Return the scores of all pairs, (m, …) × (k, …) → (m, k)."""
+
+    def paired_score(self, f: Tensor, g: Tensor, /) -> Tensor:
+        """Return the scores of matching rows, (m, …) × (m, …) → (m,)."""
 
 
 class Similarity(nn.Module, ABC):

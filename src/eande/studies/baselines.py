@@ -1,53 +1,62 @@
-"""Other methods on the Lorenz 96 study: NPE-C and NRE-C through the package sbi, and a generic critic trained by E&E's loss.
+"""Other methods on the Lorenz 96 study: NPE-C and NRE-C through sbi, and a generic critic.
 
-sbi runs the encoder again for every φ, in training and in sampling. Here every datum is embedded once and sbi's own networks and losses get
-the embedding: the same windows, backbone, optimiser, average of weights and choice by the held-out log ratio as for E&E.
+sbi runs the encoder again for every φ, in training and in sampling. Here every datum is embedded once
+and sbi's own networks and losses get the embedding: the same windows, backbone, training loop, average
+of weights and choice by the held-out log ratio as for E&E.
 
-    npe-c    a normalising flow q(φ | f(y)), maximum likelihood; what leaks out of the prior's box is cut off and q normalised anew
+    npe-c    a normalising flow q(φ | f(y)), maximum likelihood; what leaks out of the prior's box
+             is cut off and q normalised anew
     nre-c    a classifier h(f(y), φ) ≈ log r, NRE-C's loss with K classes and weight γ
-    critic   the same classifier under E&E's symmetric InfoNCE over all pairs of a batch: is it the loss that wins, or the architecture?
+    critic   the same classifier under E&E's symmetric InfoNCE over all pairs of a batch: is it the
+             loss that wins, or the architecture?
 
 References:
     Greenberg, Nonnenmacher and Macke, *Automatic Posterior Transformation*, 2019 (NPE-C);
     Miller, Weniger and Forré, *Contrastive Neural Ratio Estimation*, 2022 (NRE-C).
 """
 
-import copy
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import torch
-from rich.progress import track
+from lightning.fabric import Fabric
+from rich.progress import Progress
 from torch import Tensor, nn
 
 from eande.foundations.checks import as_float_tensor, check_choice
 from eande.foundations.seeds import derive_seed, global_seed
-from eande.inference.acceleration import Recorder
 from eande.inference.normalizer import (
     ENOUGH_DRAWS,
-    HeldOutScore,
     Normalizer,
     PriorBank,
     estimate_normalizer,
-    held_out_score,
     refine_normalizer,
 )
-from eande.inference.posterior import Posterior, Sampler
-from eande.inference.samplers.rejection import BudgetExceeded, SampleInfo, acceptance_rejection
+from eande.inference.posterior import Posterior
+from eande.inference.samplers.rejection import (
+    BudgetExceeded,
+    SampleInfo,
+    acceptance_rejection,
+)
+from eande.inference.target import Sampler, Target
 from eande.networks.standardizer import Standardizer
+from eande.priors.prior import Prior
 from eande.simulation.read.views import View, fixed_views
 from eande.simulators.lorenz96 import Lorenz96
 from eande.studies.lorenz96 import BASELINES, Data, Size, make_encoder, make_views
-from eande.studies.through_sbi import PAIRS_AT_ONCE, Head, Loss, make_head, make_loss
+from eande.studies.through_sbi import PAIRS_AT_ONCE, Head, make_head, make_loss
 from eande.training.batches import Batch, Batches
-from eande.training.checkpoints import TrainingState
-from eande.training.fit import learning_rate_factor
+from eande.training.checkpoints import CheckpointStore
+from eande.training.loop import Loop, Validated
+from eande.training.settings import FitSettings
+from eande.training.state import TrainingState
+from eande.training.validation import HeldOutScore, held_out_score
 
-# Draws per datum in validation: of the prior, which carry the normaliser, and of a flow, which tell only what share of it lies in the box.
-_VALIDATION_DRAWS, _FLOW_DRAWS = 10_000, 1_000
+# Draws per datum in validation: of the prior, for the normaliser, and of a flow, which tell only
+# what share of it lies in the box.
+_VALIDATION_DRAWS = 10_000
+_FLOW_DRAWS = 1_000
 
 
 @dataclass(frozen=True)
@@ -61,14 +70,16 @@ class BaselineSettings:
         weight_decay: AdamW's, on matrices only.
         gradient_clip: largest gradient norm; sbi's default.
         ema: decay of the moving average of the weights, which is what is validated and returned.
-        network: of sbi: a flow (``"zuko_nsf"``, ``"zuko_maf"``, …) or a classifier (``"resnet"``, ``"mlp"``); empty for zuko_nsf or resnet.
+        network: of sbi: a flow (``"zuko_nsf"``, ``"zuko_maf"``, …) or a classifier (``"resnet"``,
+            ``"mlp"``); empty for zuko_nsf or resnet.
         width: hidden features of that network.
-        options: further arguments of sbi's ``posterior_nn`` or ``classifier_nn``, such as ``{"num_transforms": 8}``.
+        options: further arguments of sbi's ``posterior_nn`` or ``classifier_nn``, such as
+            ``{"num_transforms": 8}``.
         classes: K of NRE-C.
         gamma: γ of NRE-C.
         turn: whether the ring is turned at random.
         validations: how often in all.
-        compile: whether to compile a ResNet encoder on a GPU, and to record the step.
+        compile: whether to compile a ResNet encoder on a GPU, and to capture steps as CUDA graphs.
     """
 
     batch_size: int | None = None
@@ -88,7 +99,7 @@ class BaselineSettings:
 
 
 class Baseline(nn.Module):
-    """An encoder and a head. What a :class:`~eande.inference.posterior.Posterior` asks of a model is here under the names it knows.
+    """An encoder, and a head in the place of a similarity.
 
     Args:
         kind: ``"npe-c"``, ``"nre-c"`` or ``"critic"``.
@@ -101,9 +112,12 @@ class Baseline(nn.Module):
 
     def __init__(self, kind: str, encoder: nn.Module, head: Head) -> None:
         super().__init__()
-        self.kind, self.encoder, self.similarity, self.prior = kind, encoder, head, Lorenz96().prior
-        self.emulate = Standardizer(*self.prior.location_and_scale())
-        self.emulator_rows, self.encoder_rows = PAIRS_AT_ONCE, 50
+        self.kind = kind
+        self.encoder = encoder
+        self.head = head
+        self.prior = Lorenz96().prior
+        self.standardize = Standardizer(*self.prior.location_and_scale())
+        self.encoder_rows = 50
         self.history: list[dict[str, float]] = []
 
     @property
@@ -111,111 +125,190 @@ class Baseline(nn.Module):
         """Where the networks are."""
         return next(self.encoder.parameters()).device
 
+    def embed_all(self, y: Tensor) -> Tensor:
+        """Embed windows, some at a time."""
+        return torch.cat([self.encoder(part) for part in y.split(self.encoder_rows)]).float()
+
     @torch.no_grad()
-    def posteriors(self, y: Any, draws: int = 100_000) -> "list[BaselinePosterior]":
+    def posteriors(self, y: Any, draws: int = 100_000) -> list[Posterior]:
         """Return one normalised posterior per datum (m, …); the encoder runs once for each.
 
         Args:
             y: windows.
-            draws: prior draws for the normaliser; for a flow, its own draws, which tell how much of it lies in the box.
+            draws: prior draws for the normaliser; for a flow, its own draws, which tell how much of
+                it lies in the box.
         """
-        observed = as_float_tensor("y", y, device=self.device)
-        embedded = torch.cat(
-            [self.encoder(part) for part in observed.split(self.encoder_rows)]
-        ).float()
-        bank, normalizer = self.bank(draws), self.normalizer(embedded, draws)
-        rows = zip(
-            embedded,
-            normalizer.log_value.tolist(),
-            normalizer.error.tolist(),
-            normalizer.effective_draws.tolist(),
-            strict=True,
-        )
-        model = cast(Any, self)
-        return [
-            BaselinePosterior(
-                model, f, self.prior, bank, log_normalizer=c, normalizer_error=e, effective_draws=d
+        embedded = self.embed_all(as_float_tensor("y", y, device=self.device))
+        bank = self.bank(draws)
+        normalizer = self.normalizer(embedded, draws)
+        posteriors = []
+        for i, f in enumerate(embedded.split(1)):
+            observed = BaselineObservation(self, f)
+            sampler: Sampler = acceptance_rejection
+            if self.kind == "npe-c":
+                sampler = observed.sample_flow
+            posteriors.append(
+                Posterior(
+                    observed,
+                    self.prior,
+                    bank,
+                    log_normalizer=normalizer.log_value[i].item(),
+                    normalizer_error=normalizer.error[i].item(),
+                    effective_draws=normalizer.effective_draws[i].item(),
+                    sampler=sampler,
+                )
             )
-            for f, c, e, d in rows
-        ]
-
-    def score(self, head: Head, embedded: Tensor, phi: Tensor) -> Tensor:
-        """Return the scores of one embedding (n,) and parameters (m, D), shape (m,)."""
-        return head.score(embedded.unsqueeze(0), self.emulate(phi))[0]
+        return posteriors
 
     def bank(self, draws: int) -> PriorBank:
         """Return prior draws; in the place of emulated points, standardised parameters."""
         phi = self.prior.sample(draws, seed=derive_seed(0, "bank")).to(self.device)
-        return PriorBank(phi, self.emulate(phi), self.prior.contains(phi))
+        return PriorBank(phi, self.standardize(phi), self.prior.contains(phi))
 
     def normalizer(self, embedded: Tensor, draws: int) -> Normalizer:
-        """Estimate log C of embeddings (m, n) over prior draws; for a flow, the log of its share in the box over draws of its own."""
+        """Estimate log C of embeddings (m, n) over prior draws.
+
+        For a flow, the log of its share in the box over draws of its own.
+        """
         if self.kind != "npe-c":
-            return estimate_normalizer(cast(Any, self.similarity), embedded, self.bank(draws))
+            return estimate_normalizer(self.head, embedded, self.bank(draws))
         draws = min(draws, _FLOW_DRAWS * 10)
+        rows = max(1, PAIRS_AT_ONCE // draws)
         with global_seed(0, "leakage", device=self.device):
-            parts = [
-                self.draw(part, draws) for part in embedded.split(max(1, PAIRS_AT_ONCE // draws))
-            ]
+            parts = [self.draw(part, draws) for part in embedded.split(rows)]
         inside = torch.cat([self.prior.contains(part).sum(1) for part in parts]).double()
         share = inside.clamp(min=1) / draws
         return Normalizer(share.log(), ((1 - share) / (share * draws)).sqrt(), inside)
 
     def draw(self, embedded: Tensor, draws: int) -> Tensor:
         """Draw from the flow, shape (m, draws, D), in or out of the box."""
-        return self.similarity.draw(embedded, draws) * self.emulate.scale + self.emulate.mean
+        drawn = self.head.draw(embedded, draws)
+        return drawn * self.standardize.scale + self.standardize.mean
 
     @torch.no_grad()
     def held_out(self, data: Data, views: View) -> HeldOutScore:
-        """Score the validation pairs as E&E does, with ten times the prior draws where they are too few."""
-        embedded = torch.cat(
-            [
-                self.encoder(y.to(self.device))
-                for part in fixed_views(views, data.validation.y)
-                for y in part.split(self.encoder_rows)
-            ]
-        )
-        normalizer, head = (
-            self.normalizer(embedded, _FLOW_DRAWS if self.kind == "npe-c" else _VALIDATION_DRAWS),
-            cast(Any, self.similarity),
-        )
-        if self.kind != "npe-c" and normalizer.effective_draws.min() < ENOUGH_DRAWS:
-            normalizer = refine_normalizer(
-                normalizer, head, embedded, self.bank(10 * _VALIDATION_DRAWS)
-            )
-        return held_out_score(
-            head, embedded, self.emulate(data.validation.phi.to(self.device)), normalizer
-        )
+        """Score the validation pairs as E&E does, with ten times the prior draws where needed."""
+        seen = fixed_views(views, data.validation.y)
+        embedded = torch.cat([self.embed_all(y.to(self.device)) for y in seen])
+        flow = self.kind == "npe-c"
+        normalizer = self.normalizer(embedded, _FLOW_DRAWS if flow else _VALIDATION_DRAWS)
+        if not flow and normalizer.effective_draws.min() < ENOUGH_DRAWS:
+            bank = self.bank(10 * _VALIDATION_DRAWS)
+            normalizer = refine_normalizer(normalizer, self.head, embedded, bank)
+        phi = self.standardize(data.validation.phi.to(self.device))
+        return held_out_score(self.head, embedded, phi, normalizer)
 
 
-class BaselinePosterior(Posterior):
-    """A posterior of a baseline: a flow is drawn from directly, a ratio by acceptance–rejection as for E&E."""
+@dataclass(frozen=True)
+class BaselineObservation:
+    """An observation as a baseline's posterior knows it.
 
-    def sample(
-        self, n: int, *, seed: int = 0, sampler: Sampler | None = None, **options: Any
-    ) -> tuple[Tensor, Any]:
-        """Draw ``n`` samples, shape (n, D), and news about them."""
-        if cast(Any, self.model).kind == "npe-c":
-            return self._from_flow(n, seed)
-        return super().sample(n, seed=seed, sampler=sampler or acceptance_rejection, **options)
+    Args:
+        model: what embedded it.
+        embedded: shape (1, n).
+    """
 
-    def _from_flow(self, n: int, seed: int) -> tuple[Tensor, SampleInfo]:
-        found, tried, batch = torch.empty(0, self.prior.dimension, device=self.model.device), 0, 0
+    model: Baseline
+    embedded: Tensor
+    rows: int = PAIRS_AT_ONCE
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model lives."""
+        return self.model.device
+
+    @property
+    def support(self) -> Prior:
+        """The prior trained under."""
+        return self.model.prior
+
+    def score(self, phi: Tensor) -> Tensor:
+        """Return log r up to a constant, (k, D) → (k,)."""
+        return self.model.head.score(self.embedded, self.model.standardize(phi))[0]
+
+    def bank_scores(self, bank: PriorBank) -> Tensor:
+        """Return the scores of prior draws that are standardised already, (N',)."""
+        return self.model.head.score(self.embedded, bank.emulated)[0]
+
+    def bound(self) -> None:
+        """Return None: a network has no bound."""
+        return
+
+    def sample_flow(self, target: Target, n: int, *, seed: int = 0) -> tuple[Tensor, SampleInfo]:
+        """Draw ``n`` samples of the flow inside the box, shape (n, D)."""
+        prior = target.prior
+        found = torch.empty(0, prior.dimension, device=self.device)
+        tried = 0
+        batch = 0
         while len(found) < n:
             if tried > 1_000 * max(n, 1_000):
-                raise BudgetExceeded(
-                    f"sampling: expected {n} draws in the box, got {len(found)} of {tried}",
-                    found,
-                    SampleInfo(0.0, 0.0, 0, tried),
-                )
-            with global_seed(seed, "flow", batch, device=self.model.device):
-                drawn = cast(Any, self.model).draw(self.embedded.unsqueeze(0), max(n, 1_000))[0]
-            found, tried, batch = (
-                torch.cat([found, drawn[self.prior.contains(drawn)]]),
-                tried + len(drawn),
-                batch + 1,
-            )
+                message = f"sampling: expected {n} draws in the box, got {len(found)} of {tried}"
+                raise BudgetExceeded(message, found, SampleInfo(0.0, 0.0, 0, tried))
+            with global_seed(seed, "flow", batch, device=self.device):
+                drawn = self.model.draw(self.embedded, max(n, 1_000))[0]
+            found = torch.cat([found, drawn[prior.contains(drawn)]])
+            tried += len(drawn)
+            batch += 1
         return found[:n], SampleInfo(len(found) / tried, math.nan, 0, tried)
+
+
+class BaselineTask:
+    """What the training loop needs to train a baseline.
+
+    Args:
+        fabric: sets the precision of the encoder and does the backward passes.
+        settings: of the loop.
+        batches: of training pairs.
+        baseline: its further settings.
+        kind: of baseline.
+        data: what to validate on.
+        views: what the encoder sees.
+    """
+
+    def __init__(
+        self,
+        fabric: Fabric,
+        settings: FitSettings,
+        batches: Batches,
+        baseline: BaselineSettings,
+        data: Data,
+        views: View,
+    ) -> None:
+        self.fabric = fabric
+        self.settings = settings
+        self.batches = batches
+        self.baseline = baseline
+        self.data = data
+        self.views = views
+        # The flows of nflows look at their values in every step, which no CUDA graph can.
+        self.capturable = "nflows" not in baseline.network
+
+    def inputs(self, batch: Batch) -> tuple[Tensor, ...]:
+        """Return data and parameters."""
+        return batch.y, batch.phi
+
+    def gradient(self, state: TrainingState[Baseline], *inputs: Tensor) -> dict[str, Tensor]:
+        """Accumulate the gradient of a batch and return its loss."""
+        y, phi = inputs
+        model = state.model
+        loss = make_loss(
+            model.kind, model.head, classes=self.baseline.classes, gamma=self.baseline.gamma
+        )
+        with self.fabric.autocast():
+            embedded = model.encoder(y)
+        value = loss(embedded.float(), model.standardize(phi))
+        self.fabric.backward(value)
+        return {"loss": value.detach()}
+
+    def validate(self, model: Baseline) -> Validated:
+        """Score the validation pairs."""
+        score = model.held_out(self.data, self.views)
+        record = {
+            "held_out_log_ratio": score.log_ratio,
+            "held_out_error": score.error,
+            "effective_draws": score.effective_draws,
+        }
+        return Validated(score.log_ratio, record)
 
 
 def train_baseline(
@@ -244,101 +337,50 @@ def train_baseline(
     check_choice("kind", kind, BASELINES)
     for name in overrides:
         check_choice("overrides", name, [field.name for field in fields(BaselineSettings)])
-    settings = BaselineSettings(
-        **{"learning_rate": 1e-4 if size.encoder != "small" else 1e-3} | overrides
-    )
-    epochs = epochs or size.epochs
-    views = make_views(turned=settings.turn)
+    large = size.encoder != "small"
+    own = BaselineSettings(**{"learning_rate": 1e-4 if large else 1e-3} | overrides)
+    settings = _loop_settings(own, size, epochs or size.epochs, device, seed)
+    views = make_views(turned=own.turn)
+    batches = Batches.of(data.train, views, settings)
+    fabric = Fabric(accelerator=device, devices=1, precision=settings.precision)
     with global_seed(seed, "baseline", kind, device=torch.device(device)):
         encoder, dimension = make_encoder(size, seed)
-        head = make_head(kind, settings.network, dimension, settings.width, settings.options or {})
-        model = Baseline(kind, encoder, head).to(device)
-        average = copy.deepcopy(model).requires_grad_(False).eval()
-        groups = [
-            {
-                "params": [p for p in model.parameters() if (p.ndim > 1) == matrix],
-                "weight_decay": matrix * settings.weight_decay,
-            }
-            for matrix in (1, 0)
-        ]
-        state = TrainingState(
-            cast(Any, model),
-            cast(Any, average),
-            torch.optim.AdamW(groups, lr=settings.learning_rate, fused=True),
-            None,
+        head = make_head(kind, own.network, dimension, own.width, own.options or {})
+        state = TrainingState.begin(
+            Baseline(kind, encoder, head).to(device),
+            learning_rate=settings.learning_rate,
+            weight_decay=settings.weight_decay,
+            decayed=settings.decayed,
+            ema=settings.ema,
         )
-        compiled = settings.compile and device == "cuda" and size.encoder != "small"
-        if compiled:
-            model.encoder.compile(dynamic=False)
-        pairs = min(settings.batch_size or size.batch_size, size.batch_size)
-        batches = Batches(
-            data.train, views, batch_size=pairs, steps_per_epoch=None, two_views=False, seed=seed
-        )
-        loss, losses, every = (
-            make_loss(kind, head, classes=settings.classes, gamma=settings.gamma),
-            [],
-            max(1, epochs // settings.validations),
-        )
-        # The flows of nflows look at their values in every step, which a recording cannot.
-        gradient = Recorder(
-            partial(_gradient, model, loss),
-            enabled=compiled and "nflows" not in type(head.network).__name__.lower(),
-        )
-        model.train()
-        for epoch in track(range(1, epochs + 1), kind, disable=not progress):
-            losses += [
-                _step(state, gradient, batch, settings, epochs * batches.steps_per_epoch)
-                for batch in batches.epoch(epoch - 1)
-            ]
-            if epoch % every == 0 or epoch == epochs:
-                state.epoch = epoch
-                _validate(state, average, data, views, losses)
-                losses = []
+        task = BaselineTask(fabric, settings, batches, own, data, views)
+        with Progress(disable=not progress) as bar:
+            loop = Loop(fabric, task, CheckpointStore(None), bar)
+            loop.run(state, loop.schedule.epochs, "main", kind)
     if not state.best_weights:
-        raise RuntimeError(f"training failed: no validation of {kind} gave a finite held-out score")
-    average.load_state_dict(state.best_weights)
-    average.history = state.history
-    return average
+        raise RuntimeError(f"training failed: no validation of {kind} gave a finite score")
+    model = state.candidate
+    model.load_state_dict(state.best_weights)
+    model.history = state.history
+    return model
 
 
-def _step(
-    state: TrainingState, gradient: Recorder, batch: Batch, settings: BaselineSettings, steps: int
-) -> Tensor:
-    for group in state.optimizer.param_groups:
-        group["lr"] = settings.learning_rate * learning_rate_factor(
-            state.step, steps, settings.warmup
-        )
-    state.optimizer.zero_grad(set_to_none=not gradient.recorded)
-    device = state.model.device
-    value = gradient(
-        batch.y.to(device, non_blocking=True), batch.phi.to(device, non_blocking=True)
-    )["loss"]
-    nn.utils.clip_grad_norm_(state.model.parameters(), settings.gradient_clip)
-    state.optimizer.step()
-    state.step += 1
-    state.update_average(settings.ema)
-    return value
-
-
-def _gradient(model: Baseline, loss: Loss, y: Tensor, phi: Tensor) -> dict[str, Tensor]:
-    """Accumulate the gradient of a batch and return its loss."""
-    with torch.autocast(y.device.type, torch.bfloat16, enabled=y.device.type == "cuda"):
-        embedded = model.encoder(y)
-    value = loss(embedded.float(), model.emulate(phi))
-    value.backward()
-    return {"loss": value.detach()}
-
-
-def _validate(
-    state: TrainingState, average: Baseline, data: Data, views: View, losses: Sequence[Tensor]
-) -> None:
-    score, mean = average.held_out(data, views), torch.stack(list(losses)).double().mean().item()
-    state.keep_if_best(score.log_ratio)
-    record = {
-        "epoch": state.epoch,
-        "step": state.step,
-        "loss": mean,
-        "held_out_log_ratio": score.log_ratio,
-        "held_out_error": score.error,
-    }
-    state.history.append(record | {"effective_draws": score.effective_draws})
+def _loop_settings(
+    own: BaselineSettings, size: Size, epochs: int, device: str, seed: int
+) -> FitSettings:
+    """Return a baseline's settings as those of the training loop."""
+    cuda = device == "cuda"
+    return FitSettings(
+        batch_size=min(own.batch_size or size.batch_size, size.batch_size),
+        learning_rate=own.learning_rate,
+        warmup=own.warmup,
+        weight_decay=own.weight_decay,
+        gradient_clip=own.gradient_clip,
+        ema=own.ema,
+        epochs=epochs,
+        validate_every=max(1, epochs // own.validations),
+        device=device,
+        precision="bf16-mixed" if cuda else "32-true",
+        compile=own.compile and cuda and size.encoder != "small",
+        seed=seed,
+    )

@@ -55,14 +55,9 @@ class ContrastiveTask:
         y = batch.y if batch.y_view is None else torch.cat([batch.y, batch.y_view])
         return y, torch.cat([batch.phi, batch.failed_phi]), batch.groups
 
-    def gradient(
-        self,
-        state: TrainingState[EmbedAndEmulate],
-        y: Tensor,
-        phi: Tensor,
-        groups: Tensor,
-    ) -> Losses:
+    def gradient(self, state: TrainingState[EmbedAndEmulate], *inputs: Tensor) -> Losses:
         """Accumulate the gradient of a batch and return the parts of its loss."""
+        y, phi, groups = inputs
         model = state.model
         loss = partial(self.losses, model, state.bank, groups)
         if self.settings.micro_batch is None:
@@ -86,8 +81,9 @@ class ContrastiveTask:
         f: Tensor,
         g: Tensor,
     ) -> Losses:
-        """Return the losses of a batch of embeddings, whose rows past the pairs are what
-        :meth:`inputs` put there: second views, and parameters of failed simulations.
+        """Return the losses of a batch of embeddings.
+
+        Rows past the pairs are second views, and parameters of failed simulations.
         """
         pairs = len(groups)
         score = model.similarity.score

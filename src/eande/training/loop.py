@@ -81,8 +81,13 @@ class Loop(Generic[Model]):
         self._steps = task.batches.steps_per_epoch * self.schedule.epochs
 
     def run(self, state: TrainingState[Model], until: int, name: str, label: str) -> None:
-        """Train from where the state (or its checkpoint) stands until an epoch, or to the end of
-        patience.
+        """Train from where the state (or its checkpoint) stands.
+
+        Args:
+            state: of the run.
+            until: the last epoch, unless patience ends first.
+            name: of the checkpoint.
+            label: of the progress bar.
         """
         self.store.restore(state, name)
         module, optimizer = self.fabric.setup(state.model, state.optimizer)

@@ -82,7 +82,7 @@ class TrainingState(Generic[Model]):
         decay = min(decay, (1 + self.step) / (10 + self.step))
         with torch.no_grad():
             # A few kernels for all of them: launching hundreds would cost as much as the step.
-            own = list(self.average.parameters())
+            own: list[Tensor] = list(self.average.parameters())
             torch._foreach_lerp_(own, list(self.model.parameters()), 1 - decay)
             buffers = list(zip(self.average.buffers(), self.model.buffers(), strict=True))
             for kind in {averaged.dtype for averaged, _ in buffers}:

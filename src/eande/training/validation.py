@@ -21,7 +21,7 @@ from eande.inference.normalizer import (
     estimate_normalizer,
     refine_normalizer,
 )
-from eande.similarities.similarity import Similarity
+from eande.similarities.similarity import PairScore
 from eande.simulation.read.simulations import Simulations
 from eande.simulation.read.sources import take
 from eande.simulation.read.views import View, fixed_views
@@ -61,7 +61,7 @@ class HeldOutScore:
 
 
 def held_out_score(
-    similarity: Similarity,
+    similarity: PairScore,
     f: Tensor,
     g: Tensor,
     normalizer: Normalizer,

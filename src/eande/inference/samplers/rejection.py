@@ -231,14 +231,13 @@ def _first_bound(
             raise InputError(
                 "bound: expected a number or 'estimated' with a proposal, got 'exact': the rigorous bound is for the prior as proposal"
             )
-        exact = posterior.similarity.bound(posterior.embedded.unsqueeze(0))
+        exact = posterior.bound()
         if exact is None:
             raise InputError(
-                f"bound: expected 'estimated' for the {type(posterior.similarity).__name__} similarity, got 'exact': it has none"
+                "bound: expected 'estimated' for a similarity without an upper bound, got 'exact'"
             )
-        return (
-            exact.item() * (1 + 1e-6) + 1e-6
-        )  # rounding in float32 must not pierce a rigorous bound
+        # Rounding in float32 must not pierce a rigorous bound.
+        return exact * (1 + 1e-6) + 1e-6
     if isinstance(bound, str) and bound != "estimated":
         raise InputError(f"bound: expected 'estimated', 'exact' or a number, got {bound!r}")
     if not isinstance(bound, str):
