@@ -1,37 +1,41 @@
-"""Where blocks go that have been simulated: into memory, or a store that has them already."""
+"""Collectors: where simulated blocks go, into memory or a store that workers have written to."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from eande.simulation.read.simulations import Failures, Simulations, in_words
-from eande.simulation.run.blocks import Outcome, SimulationError, block_sizes
-from eande.simulation.run.workers import Report
+from eande.simulation.read.parts import Failures
+from eande.simulation.read.simulations import Simulations
+from eande.simulation.run.blocks import SimulationError, block_sizes, summarize_reasons
+from eande.simulation.run.jobs import Report
 
-_BLOCK_SIZE = 100
-# So often a block that was reported may be missing: another process may have taken it back to simulate it again.
-_UNSEEN_AT_MOST = 3
+_DEFAULT_BLOCK_SIZE = 100
+# How often a block that was reported may be missing: another process may have discarded it to
+# simulate it again.
+_MOST_UNSEEN = 3
 
 
-class Memory:
+class MemoryCollector:
     """Blocks kept in memory.
 
     Args:
         n: number of simulations.
-        block_size: of each block, None for the usual.
+        block_size: of each block, None for the default.
     """
 
     path = None
+    open_store = None
 
     def __init__(self, n: int, block_size: int | None) -> None:
-        self.sizes = block_sizes([n], int(block_size or _BLOCK_SIZE))
-        self._starts = np.cumsum([0, *self.sizes])
+        self.sizes = block_sizes([n], block_size or _DEFAULT_BLOCK_SIZE)
+        self._starts = np.cumsum([0, *self.sizes]).tolist()
         self._phi: np.ndarray | None = None
         self._y: np.ndarray | None = None
         self._failed: dict[int, str] = {}
@@ -42,12 +46,11 @@ class Memory:
 
     def accept(self, report: Report) -> Iterable[str]:
         """Take in a block and return the reasons of its failures."""
-        assert report.outcome is not None
-        outcome: Outcome = report.outcome
-        n, rows = (
-            int(self._starts[-1]),
-            slice(self._starts[report.block], self._starts[report.block + 1]),
-        )
+        outcome = report.outcome
+        assert outcome is not None
+        n = self._starts[-1]
+        start = self._starts[report.block]
+        rows = slice(start, self._starts[report.block + 1])
         if self._phi is None:
             self._phi = np.empty((n, outcome.phi.shape[1]), dtype=np.float32)
         self._phi[rows] = outcome.phi
@@ -57,35 +60,34 @@ class Memory:
             outcome = outcome.conform(self._y.shape[1:])
         if outcome.y is not None and self._y is not None:
             self._y[rows] = outcome.y
-        self._failed |= {
-            int(self._starts[report.block]) + row: reason for row, reason in outcome.failed.items()
-        }
+        self._failed |= {start + row: reason for row, reason in outcome.failed.items()}
         return outcome.failed.values()
 
     def simulations(self) -> Simulations:
         """Return everything."""
         if self._phi is None or self._y is None:
-            raise SimulationError(
-                f"none of {self._starts[-1]} simulations succeeded: {in_words(self._failed.values())}"
-            )
+            reasons = summarize_reasons(self._failed.values())
+            raise SimulationError(f"none of {self._starts[-1]} simulations succeeded: {reasons}")
+        phi = torch.from_numpy(self._phi)
+        y = torch.from_numpy(self._y)
         bad = sorted(self._failed)
-        phi, y = torch.from_numpy(self._phi), torch.from_numpy(self._y)
         failures = Failures(phi[bad], tuple(self._failed[row] for row in bad))
         if bad:
             good = np.setdiff1d(np.arange(len(phi)), bad)
-            phi, y = phi[good], y[good]
+            phi = phi[good]
+            y = y[good]
         return Simulations(phi, y, torch.arange(len(phi)), failures)
 
 
-class Stored:
-    """Blocks in a store, which is made or extended.
+class StoreCollector:
+    """Blocks in a store, which is made or extended; those who simulate them write them.
 
     Args:
         path: its folder.
         n: number of simulations.
         about: prior, simulator and seed.
         dimension: D.
-        block_size: of each block, None for the store's own or the usual.
+        block_size: of each block, None for the store's own or the default.
         redo: what to simulate again, ``"damaged"`` or ``"failed"`` blocks.
     """
 
@@ -98,21 +100,26 @@ class Stored:
         block_size: int | None,
         redo: str | None,
     ) -> None:
-        from eande.simulation.store.store import Store
+        # Here and not above: without a store zarr is not needed, and need not be installed.
+        from eande.simulation.store.zarr_store import Store
 
         self._store = Store.prepare(
-            path, n, about, dimension=dimension, block_size=block_size, default_size=_BLOCK_SIZE
+            path,
+            n,
+            about,
+            dimension=dimension,
+            block_size=block_size,
+            default_size=_DEFAULT_BLOCK_SIZE,
         )
-        self.path, self.sizes = str(self._store.path), self._store.sizes
+        self.path = str(self._store.path)
+        self.open_store = partial(Store, self.path)
+        self.sizes = self._store.sizes
         self._unseen: Counter[int] = Counter()
-        if redo is not None:
-            damaged = list(self._store.check()) if redo == "damaged" else []
-            failed = (
-                [block for block, record in self._store.records().items() if record.failed]
-                if redo == "failed"
-                else []
-            )
-            self._store.discard(damaged + failed)
+        if redo == "damaged":
+            self._store.discard(self._store.check())
+        elif redo == "failed":
+            records = self._store.records()
+            self._store.discard([block for block, record in records.items() if record.failed])
 
     def missing(self) -> list[int]:
         """Return the blocks that are not there yet."""
@@ -120,19 +127,20 @@ class Stored:
         return [block for block in range(len(self.sizes)) if block not in there]
 
     def accept(self, report: Report) -> Iterable[str] | None:
-        """Make sure that a block is there and return the reasons of its failures; None if it is not."""
-        if self._store.record(report.block) is None:
-            self._unseen[report.block] += 1
-            if self._unseen[report.block] >= _UNSEEN_AT_MOST:
-                raise SimulationError(
-                    f"block {report.block} was reported as written, but it is not in {self.path}: workers must see that folder"
-                )
-            return None
-        return report.reasons
+        """Make sure that a block is there and return the reasons of its failures, else None."""
+        if self._store.record(report.block) is not None:
+            return report.reasons
+        self._unseen[report.block] += 1
+        if self._unseen[report.block] >= _MOST_UNSEEN:
+            raise SimulationError(
+                f"block {report.block} was reported as written, but it is not in {self.path}: "
+                "workers must see that folder"
+            )
+        return None
 
     def simulations(self) -> Simulations:
         """Return everything."""
-        from eande.simulation.read.stored import open_store
+        from eande.simulation.read.from_store import read_store
 
-        # Another process may have extended the store meanwhile.
-        return open_store(self.path, blocks=len(self.sizes))
+        # Only the blocks of this call: another process may have extended the store meanwhile.
+        return Simulations(*read_store(self.path, blocks=len(self.sizes)))

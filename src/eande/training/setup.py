@@ -22,8 +22,8 @@ from eande.priors.convert import as_prior
 from eande.priors.draws import EmpiricalPrior
 from eande.priors.prior import Prior
 from eande.similarities.similarities import Cosine, Gaussians, make_similarity
-from eande.simulation.read.simulations import Simulations, digest
-from eande.simulation.read.sources import take
+from eande.simulation.read.simulations import Simulations
+from eande.simulation.read.sources import digest, take
 from eande.simulation.read.views import View, fixed_views
 from eande.training.settings import FitSettings
 from eande.training.standardize import standardize_phi, standardize_y
