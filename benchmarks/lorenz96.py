@@ -23,7 +23,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from eande.simulators.lorenz96 import FIRST_PIECES, Lorenz96
+from eande.simulators.lorenz96 import Lorenz96
+from eande.simulators.lorenz96_system import FIRST_PIECES
 from eande.studies.records import ResultFile, provenance
 
 SEED = 0
@@ -161,7 +162,7 @@ def on_cpu(size: Size, record: ResultFile) -> None:
     """Compare the compiled kernel with solve_ivp and with batched torch."""
     import numba
 
-    from eande.simulators.lorenz96_kernel import trajectories
+    from eande.simulators.lorenz96_cpu import trajectories
 
     cores = numba.get_num_threads()
     torch.set_num_threads(cores)

@@ -170,7 +170,7 @@ class Flatten(torch.nn.Module):
 
 def write_store(path: str, n: int) -> dict[str, float]:
     """Write a store and return time and memory."""
-    import eande.simulation.store.store  # part of the interpreter's own
+    import eande.simulation.store.zarr_store  # part of the interpreter's own
 
     began = time.perf_counter()
     with PeakAnonymous() as memory:
@@ -180,7 +180,7 @@ def write_store(path: str, n: int) -> dict[str, float]:
 
 def train_epoch(path: str) -> dict[str, float]:
     """Train for one epoch on windows of a store and return time and memory."""
-    import eande.simulation.read.stored
+    import eande.simulation.read.from_store
     import eande.training.fit
 
     settings = eande.FitSettings(

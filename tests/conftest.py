@@ -10,7 +10,7 @@ from eande.foundations.checks import EandeWarning
 from eande.inference.model import EmbedAndEmulate
 from eande.networks.mlp import ResidualMLP
 from eande.similarities.similarities import Cosine
-from eande.simulation.run.simulate import simulate
+from eande.simulation.simulate import simulate
 from eande.simulators.von_mises_fisher import VonMisesFisher
 from eande.training.fit import fit
 from eande.training.settings import FitSettings

@@ -76,7 +76,7 @@ def test_worker_processes_do_without_torch():
     """It would be most of the time they take to start."""
     assert (
         run(
-            "import sys, eande.simulation.run.workers, eande.simulation.store.store; print('torch' in sys.modules)"
+            "import sys, eande.simulation.run.workers, eande.simulation.store.zarr_store; print('torch' in sys.modules)"
         ).strip()
         == "False"
     )

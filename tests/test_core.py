@@ -27,7 +27,7 @@ from eande.priors.draws import EmpiricalPrior, SamplerPrior
 from eande.similarities.similarities import Cosine, Dot
 from eande.simulation.read.simulations import Simulations
 from eande.simulation.run.blocks import each
-from eande.simulation.run.simulate import simulate
+from eande.simulation.simulate import simulate
 from eande.simulators.von_mises_fisher import (
     VonMisesFisher,
     log_mean_exp_on_sphere,

@@ -22,7 +22,7 @@ from eande.networks.mlp import ResidualMLP
 from eande.priors.box import BoxPrior
 from eande.similarities.similarities import Cosine
 from eande.simulation.read.simulations import Simulations
-from eande.simulation.run.simulate import simulate
+from eande.simulation.simulate import simulate
 from eande.simulators.von_mises_fisher import VonMisesFisher
 from eande.training.batches import Batches
 from eande.training.fit import fit, learning_rate_factor

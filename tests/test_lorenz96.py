@@ -19,7 +19,7 @@ needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a C
 
 
 def trajectories(state, forcing, system):
-    from eande.simulators.lorenz96_kernel import (
+    from eande.simulators.lorenz96_cpu import (
         trajectories,  # here, so that the tests of the CUDA kernel run without numba
     )
 

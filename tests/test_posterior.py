@@ -20,7 +20,7 @@ from eande.priors.box import BoxPrior
 from eande.priors.distribution import DistributionPrior
 from eande.priors.draws import SamplerPrior
 from eande.similarities.similarities import Cosine, Dot
-from eande.simulation.run.simulate import simulate
+from eande.simulation.simulate import simulate
 from eande.simulators.von_mises_fisher import VonMisesFisher
 from eande.studies.synthetic import angle_test
 

@@ -17,7 +17,8 @@ import torch
 import xarray
 
 from eande.foundations.checks import InputError
-from eande.simulation.read.readers import FileSource, XarraySource
+from eande.simulation.read.from_files import FileSource
+from eande.simulation.read.from_xarray import XarraySource
 from eande.simulation.read.simulations import Simulations
 from eande.simulation.read.views import RandomWindow, draw_view
 
@@ -381,7 +382,7 @@ def test_reading_needs_xarray_only_where_it_is_used(npz, monkeypatch):
 
 
 def test_importing_the_reader_does_not_import_xarray():
-    code = "import sys, eande.simulation.read.readers; print([name for name in ('xarray', 'dask', 'h5py', 'pandas') if name in sys.modules])"
+    code = "import sys, eande.simulation.read.simulations; print([name for name in ('xarray', 'dask', 'h5py', 'pandas') if name in sys.modules])"
     assert (
         subprocess.run(
             [sys.executable, "-c", code], capture_output=True, text=True, check=True

@@ -129,7 +129,7 @@ def test_workers_that_cannot_see_the_store_are_found_out(tmp_path):
     class Elsewhere(ThreadPoolExecutor):
         def submit(self, function, simulator, store, job):
             function(simulator, None, job)
-            return super().submit(lambda: eande.simulation.run.workers.Report(job.block, "done"))
+            return super().submit(lambda: eande.simulation.run.jobs.Report(job.block, "done"))
 
     with (
         Elsewhere(1) as pool,

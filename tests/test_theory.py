@@ -11,7 +11,7 @@ from conftest import exact_model
 from eande.diagnostics.distances import best_rotation
 from eande.inference.normalizer import coefficient_of_variation
 from eande.priors.draws import SamplerPrior
-from eande.simulation.run.simulate import simulate
+from eande.simulation.simulate import simulate
 from eande.simulators.von_mises_fisher import VonMisesFisher
 from eande.training.losses import inter_domain_info_nce, symmetric_info_nce
 

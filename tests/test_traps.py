@@ -20,7 +20,7 @@ from eande.priors.draws import EmpiricalPrior, SamplerPrior
 from eande.similarities.similarities import Cosine, Dot
 from eande.simulation.read.simulations import Simulations
 from eande.simulation.run.blocks import SimulationError
-from eande.simulation.run.simulate import simulate
+from eande.simulation.simulate import simulate
 from eande.training.batches import Batches
 from eande.training.setup import describe_call, training_prior
 

@@ -34,11 +34,12 @@ if TYPE_CHECKING:
     from eande.priors.box import BoxPrior
     from eande.priors.distribution import DistributionPrior
     from eande.priors.draws import EmpiricalPrior, SamplerPrior
-    from eande.simulation.read.simulations import Failures, Simulations
+    from eande.simulation.read.parts import Failures
+    from eande.simulation.read.simulations import Simulations
     from eande.simulation.read.views import Compose, RandomWindow, Roll
     from eande.simulation.run.blocks import SimulationError, each
-    from eande.simulation.run.simulate import simulate
-    from eande.simulation.store.store import Store
+    from eande.simulation.simulate import simulate
+    from eande.simulation.store.zarr_store import Store
     from eande.training.fit import fit
     from eande.training.settings import FitSettings
 
@@ -50,11 +51,11 @@ _HOMES = {
     "DistributionPrior": "priors.distribution",
     "SamplerPrior": "priors.draws",
     "EmpiricalPrior": "priors.draws",
-    "simulate": "simulation.run.simulate",
+    "simulate": "simulation.simulate",
     "each": "simulation.run.blocks",
     "Simulations": "simulation.read.simulations",
-    "Failures": "simulation.read.simulations",
-    "Store": "simulation.store.store",
+    "Failures": "simulation.read.parts",
+    "Store": "simulation.store.zarr_store",
     "RandomWindow": "simulation.read.views",
     "Roll": "simulation.read.views",
     "Compose": "simulation.read.views",

@@ -43,7 +43,7 @@ from eande.simulation.read.simulations import Simulations
 from eande.simulation.read.sources import take
 from eande.simulation.read.views import View, fixed_views
 from eande.simulation.run.blocks import Simulator
-from eande.simulation.run.simulate import simulate
+from eande.simulation.simulate import simulate
 
 SCORES = ("image", "activations", "summaries")
 _NEIGHBOURS = 5

@@ -1,9 +1,10 @@
-"""Randomness by name: a seed for every purpose, derived from the user's one seed and a path of integers.
+"""Randomness by name: a seed for every purpose, derived from the user's one seed and a path.
 
-A stream that depends on (seed, purpose, step) alone can be taken up again at any step: nothing about generators has
-to be stored, and neither order nor interruption changes a result.
+A stream that depends on (seed, purpose, step) alone can be resumed at any step: no generator state
+has to be stored, and neither order nor interruption changes a result.
 
-torch is loaded by what needs it: processes that only simulate start in a fraction of the time without it.
+torch is loaded by what needs it: processes that only simulate start in a fraction of the time
+without it.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ def generator(seed: int, *path: int | str) -> torch.Generator:
 def seed_global(seed: int, device: torch.device) -> None:
     """Seed torch's global generator and that of a CUDA device.
 
-    ``torch.manual_seed`` does it for every kind of device, and for each that was never used it keeps a stack trace: a millisecond, and memory.
+    ``torch.manual_seed`` seeds every kind of device, and for each that was never used it keeps a
+    stack trace: a millisecond, and memory.
     """
     import torch
 
@@ -50,7 +52,13 @@ def seed_global(seed: int, device: torch.device) -> None:
 
 @contextmanager
 def global_seed(seed: int, *path: int | str, device: torch.device | None = None) -> Iterator[None]:
-    """Seed torch's global generator (and that of a CUDA device) inside the block, for code that takes no generator, and restore it after."""
+    """Seed torch's global generators inside the block, for code that takes none, then restore them.
+
+    Args:
+        seed: the user's.
+        path: purpose and step.
+        device: whose generator to seed beside the CPU's, where it is a CUDA device.
+    """
     import torch
 
     device = device or torch.device("cpu")

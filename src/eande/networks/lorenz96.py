@@ -1,4 +1,4 @@
-"""An encoder for Lorenz 96: a ResNet on the ring."""
+"""Encoders for Lorenz 96: convolutions on the ring."""
 
 import torch
 from torch import Tensor, nn
@@ -7,9 +7,10 @@ from eande.networks.resnet import ResNet
 
 
 class RingGrid(nn.Module):
-    """Lay states (m, time, K + K·J) out as fields of 1 + J channels (u and its fast variables) on a grid of time × K places.
+    """Arrange states (m, time, K + K·J) as fields of 1 + J channels on a grid of time × K places.
 
-    Neighbours on the grid are the physical ones, and shifting the ring shifts the grid.
+    The channels are u and its fast variables. Neighbours on the grid are the physical ones, and
+    shifting the ring shifts the grid.
 
     Args:
         slow: K.
@@ -22,21 +23,22 @@ class RingGrid(nn.Module):
 
     def __init__(self, slow: int = 36, fast: int = 10) -> None:
         super().__init__()
-        self.slow, self.fast = slow, fast
+        self.slow = slow
+        self.fast = fast
 
     def forward(self, y: Tensor) -> Tensor:
-        """Rearrange; channels are last in memory, which convolutions like."""
-        u, v = (
-            y[..., : self.slow].unsqueeze(-1),
-            y[..., self.slow :].unflatten(-1, (self.slow, self.fast)),
-        )
+        """Rearrange; channels are last in memory, the faster layout for convolutions."""
+        u = y[..., : self.slow].unsqueeze(-1)
+        v = y[..., self.slow :].unflatten(-1, (self.slow, self.fast))
         return torch.cat([u, v], dim=-1).permute(0, 3, 1, 2)
 
 
 def lorenz96_encoder(
     outputs: int, *, slow: int = 36, fast: int = 10, depth: int = 34, width: int = 64
 ) -> nn.Module:
-    """Make the paper's encoder for windows (time, K + K·J): a ResNet on the grid of time × places, periodic in place.
+    """Make the paper's encoder for windows (time, K + K·J).
+
+    A ResNet on the grid of time × places, periodic in place.
 
     Args:
         outputs: n, the embedding dimension.
@@ -52,7 +54,9 @@ def lorenz96_encoder(
 
 
 class SmallRingEncoder(nn.Module):
-    """A small convolutional encoder of the same fields, for a few CPU cores: three strided layers, then mean and spread over the grid.
+    """A small convolutional encoder of the same fields, for a few CPU cores.
+
+    Three strided layers, then mean and standard deviation over the grid.
 
     Args:
         outputs: n, the embedding dimension.
@@ -67,7 +71,8 @@ class SmallRingEncoder(nn.Module):
 
     def __init__(self, outputs: int, *, slow: int = 36, fast: int = 10, width: int = 16) -> None:
         super().__init__()
-        self.grid, self.norm = RingGrid(slow, fast), nn.BatchNorm2d(1 + fast, affine=False)
+        self.grid = RingGrid(slow, fast)
+        self.norm = nn.BatchNorm2d(1 + fast, affine=False)
         layers: list[nn.Module] = []
         for inputs, channels, kernel, stride in (
             (1 + fast, width, (5, 3), (5, 1)),

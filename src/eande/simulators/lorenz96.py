@@ -1,45 +1,28 @@
-"""The two-scale Lorenz 96 system: K slow variables on a ring, each coupled to J fast ones, all fast ones on a ring of their own.
+"""The Lorenz 96 task of the paper: a simulator and its prior.
 
-    du_k/dt = −u_{k−1} (u_{k−2} − u_{k+1}) − u_k + F − h c v̄_k
-    (1/c) dv_i/dt = −b v_{i+1} (v_{i+2} − v_{i−1}) − v_i + (h/J) u_k,     i = J k + j
+The parameters are φ = (F₁, F₂) and the forcing is F = √(F₁² + F₂²), so the data determine φ up to a
+rotation: the posterior is a ring. The equations are in :mod:`eande.simulators.lorenz96_system`.
 
-with v̄_k the mean of the J fast variables of k. The parameters are φ = (F₁, F₂) and the forcing is F = √(F₁² + F₂²), so the
-data determine φ up to a rotation: the posterior is a ring.
-
-A standard normal start is far from the attractor: its fast variables are ten times too large and relax within a tenth of a
-time unit, too fast for the step that suffices afterwards (at 0.005 one start in a hundred blows up). The first observation
-interval is therefore integrated with a quarter of the step.
-
-The paper prints h = b = 1. The setup it cites has b = 10, and only that is chaotic over most of the prior (with b = 1 it is
-periodic up to F ≈ 16), so b = 10 is the default here.
-
-References:
-    Jiang, Lu and Willett, *Embed and Emulate*, Section 5.2; Schneider et al., *Earth System Modeling 2.0*, 2017.
+Reference:
+    Jiang, Lu and Willett, *Embed and Emulate*, Section 5.2.
 """
 
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
-from eande.foundations.checks import (
-    InputError,
-    check_at_least,
-    check_choice,
-    check_count,
-    check_positive,
-)
+from eande.foundations.checks import check_choice
 from eande.priors.box import BoxPrior
-
-# Pieces a step is cut into during the first observation interval.
-FIRST_PIECES = 4
+from eande.simulators.lorenz96_system import Lorenz96System
 
 
 @dataclass(frozen=True)
-class Lorenz96:
-    """The simulator: data of shape (observations, K + K·J), float32, time first; u comes first, then v as one ring.
+class Lorenz96(Lorenz96System):
+    """The simulator: data of shape (observations, K + K·J), float32.
+
+    Time comes first; of a state, u comes first, then v as one ring.
 
     Args:
         observations: number of stored states.
@@ -51,8 +34,9 @@ class Lorenz96:
         b: ratio of amplitudes.
         slow: K.
         fast: J.
-        device: "cpu" or "cuda". Both kernels compute in float64 with the same scheme; they agree to rounding, which the chaos magnifies, so
-            trajectories of the two part after some time units while their statistics are the same.
+        device: "cpu" or "cuda". Both kernels compute in float64 with the same scheme; they agree to
+            rounding, which the chaos magnifies, so trajectories of the two separate after some time
+            units while their statistics are the same.
 
     Example:
         >>> simulator = Lorenz96(observations=3)
@@ -60,30 +44,12 @@ class Lorenz96:
         (1, 3, 396)
     """
 
-    observations: int = 2_000
-    interval: float = 0.1
-    step: float = 0.005
-    spin_up: float = 0.0
-    h: float = 1.0
-    c: float = 10.0
-    b: float = 10.0
-    slow: int = 36
-    fast: int = 10
     device: str = "cpu"
 
     def __post_init__(self) -> None:
         """Refuse settings that make no sense."""
-        check_count("observations", self.observations, 1)
-        check_count("slow", self.slow, 4)
-        check_count("fast", self.fast, 1)
-        check_positive("interval", self.interval)
-        check_positive("step", self.step)
-        check_at_least("spin_up", self.spin_up, 0)
+        super().__post_init__()
         check_choice("device", self.device, ("cpu", "cuda"))
-        if abs(self.interval / self.step - self.substeps) > 1e-6:
-            raise InputError(
-                f"step: expected a divisor of the interval {self.interval}, got {self.step}"
-            )
 
     @property
     def prior(self) -> BoxPrior:
@@ -91,64 +57,23 @@ class Lorenz96:
         return BoxPrior([-15, -15], [15, 15], names=["F1", "F2"])
 
     @property
-    def substeps(self) -> int:
-        """Runge–Kutta steps between two observations."""
-        return max(1, round(self.interval / self.step))
-
-    @property
-    def skipped_steps(self) -> int:
-        """Runge–Kutta steps before the first observation interval."""
-        return round(self.spin_up / self.step)
-
-    @property
     def settings(self) -> dict[str, Any]:
         """What identifies this simulator, for a store."""
         return asdict(self)
 
     def __call__(self, phi: np.ndarray, rng: np.random.Generator) -> np.ndarray | Tensor:
-        """Simulate one trajectory (observations, K + K·J) per row of ``phi``, from a standard normal initial state.
+        """Simulate one trajectory (observations, K + K·J) per row of ``phi``.
 
-        The result is a NumPy array with device "cpu" and a tensor on the current CUDA device with "cuda".
+        Each starts from a standard normal state. The result is a NumPy array with device "cpu" and
+        a tensor on the current CUDA device with "cuda".
         """
-        state = rng.standard_normal((len(phi), self.slow * (1 + self.fast)))
+        state = rng.standard_normal((len(phi), self.size))
         forcing = np.hypot(phi[:, 0], phi[:, 1]).astype(np.float64)
+        # Kernels are imported here: numba is an extra, and CUDA is not everywhere.
         if self.device == "cuda":
             from eande.simulators import lorenz96_cuda
 
             return lorenz96_cuda.trajectories(state, forcing, self)
-        from eande.simulators import lorenz96_kernel  # imported here, for numba is an extra
+        from eande.simulators import lorenz96_cpu
 
-        return lorenz96_kernel.trajectories(state, forcing, self)
-
-    def reference(self, state: Tensor, forcing: Tensor) -> Tensor:
-        """Integrate states (n, K + K·J) in plain torch, in their own precision, to (n, observations, K + K·J): slow, and easy to read."""
-        skipped, kept = self.skipped_steps, []
-        for done in range(skipped + self.observations * self.substeps):
-            pieces = FIRST_PIECES if done < self.substeps else 1
-            for _ in range(pieces):
-                state = self.advance(state, forcing, self.step / pieces)
-            if done >= skipped and (done + 1 - skipped) % self.substeps == 0:
-                kept.append(state)
-        return torch.stack(kept, dim=1)
-
-    def advance(self, state: Tensor, forcing: Tensor, step: float) -> Tensor:
-        """Take one Runge–Kutta step of fourth order."""
-        first = self.tendency(state, forcing)
-        second = self.tendency(state + step / 2 * first, forcing)
-        third = self.tendency(state + step / 2 * second, forcing)
-        fourth = self.tendency(state + step * third, forcing)
-        return state + step / 6 * (first + 2 * second + 2 * third + fourth)
-
-    def tendency(self, state: Tensor, forcing: Tensor) -> Tensor:
-        """Return the time derivative of states (n, K + K·J) under forcings (n,)."""
-        u, v = state[:, : self.slow], state[:, self.slow :]
-        mean = v.unflatten(1, (self.slow, self.fast)).mean(2)
-        du = (
-            -u.roll(1, 1) * (u.roll(2, 1) - u.roll(-1, 1))
-            - u
-            + forcing.unsqueeze(1)
-            - self.h * self.c * mean
-        )
-        drive = (self.h / self.fast) * u.repeat_interleave(self.fast, 1)
-        dv = self.c * (-self.b * v.roll(-1, 1) * (v.roll(-2, 1) - v.roll(1, 1)) - v + drive)
-        return torch.cat([du, dv], dim=1)
+        return lorenz96_cpu.trajectories(state, forcing, self)

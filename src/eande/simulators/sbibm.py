@@ -1,15 +1,17 @@
-"""Five tasks of the benchmark sbibm 1.1.0: priors, simulators, and what its wheel holds: observations with samples of their exact posteriors.
+"""Five tasks of the benchmark sbibm 1.1.0: priors, simulators, and its reference posteriors.
 
     two_moons          2 → 2     two crescents
     gaussian_linear   10 → 10    a Gaussian of known covariance
     gaussian_mixture   2 → 2     a wide and a narrow Gaussian with one mean
     slcp               5 → 8     simple likelihood, complex posterior: four modes
-    bernoulli_glm     10 → 10    a generalised linear model of spikes, through its sufficient statistics
+    bernoulli_glm     10 → 10    sufficient statistics of a generalised linear model of spikes
 
-Nothing of sbibm is imported: its dependencies are old, and the wheel is a zip file.
+Nothing of sbibm is imported: its dependencies are old, and its wheel, which holds the observations
+with samples of their exact posteriors, is a zip file.
 
 Reference:
-    Lueckmann, Boelts, Greenberg, Gonçalves and Macke, *Benchmarking Simulation-Based Inference*, 2021.
+    Lueckmann, Boelts, Greenberg, Gonçalves and Macke, *Benchmarking Simulation-Based Inference*,
+    2021.
 """
 
 import bz2
@@ -38,7 +40,7 @@ _VARIANCE = 0.1
 
 @dataclass(frozen=True)
 class Task:
-    """A prior and a simulator of batches, ``(phi, rng) -> y``, as :func:`eande.simulate` takes them."""
+    """A prior and a simulator ``(phi, rng) -> y``, as :func:`eande.simulate` takes them."""
 
     prior: Prior
     simulator: Callable[[np.ndarray, np.random.Generator], np.ndarray]
@@ -46,7 +48,8 @@ class Task:
 
 def two_moons(phi: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Return a point of a crescent of radius 0.1 beside (−|φ₁ + φ₂|, φ₂ − φ₁)/√2."""
-    angle, radius = np.pi * (rng.random(len(phi)) - 0.5), 0.1 + 0.01 * rng.standard_normal(len(phi))
+    angle = np.pi * (rng.random(len(phi)) - 0.5)
+    radius = 0.1 + 0.01 * rng.standard_normal(len(phi))
     centre = np.stack([-np.abs(phi[:, 0] + phi[:, 1]), phi[:, 1] - phi[:, 0]], axis=1) / np.sqrt(2)
     return np.stack([radius * np.cos(angle) + 0.25, radius * np.sin(angle)], axis=1) + centre
 
@@ -63,21 +66,29 @@ def gaussian_mixture(phi: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 
 def slcp(phi: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Return four draws of a 2-d normal law with mean (φ₁, φ₂), standard deviations φ₃², φ₄² and correlation tanh φ₅, one after the other."""
+    """Return four draws of a normal distribution in two dimensions, one after the other.
+
+    Its mean is (φ₁, φ₂), its standard deviations φ₃², φ₄² and its correlation tanh φ₅.
+    """
     phi = phi.astype(np.float64)
-    first, second, correlation = phi[:, 2] ** 2, phi[:, 3] ** 2, np.tanh(phi[:, 4])
+    first = phi[:, 2] ** 2
+    second = phi[:, 3] ** 2
+    correlation = np.tanh(phi[:, 4])
     a = np.sqrt(first**2 + _JITTER)
     b = correlation * first * second / a
     c = np.sqrt(second**2 + _JITTER - b**2)
     noise = rng.standard_normal((4, 2, len(phi)))
-    points = np.stack(
-        [phi[:, 0] + a * noise[:, 0], phi[:, 1] + b * noise[:, 0] + c * noise[:, 1]], axis=1
-    )
+    x = phi[:, 0] + a * noise[:, 0]
+    y = phi[:, 1] + b * noise[:, 0] + c * noise[:, 1]
+    points = np.stack([x, y], axis=1)
     return points.reshape(8, len(phi)).T
 
 
 def _design() -> np.ndarray:
-    """Return bernoulli_glm's design (100, 10): ones, then a frozen stimulus delayed by 0 … 8 steps."""
+    """Return bernoulli_glm's design (100, 10): ones, then a fixed stimulus delayed by 0 to 8 steps.
+
+    The stimulus is sbibm's, hence the old generator.
+    """
     stimulus = np.random.RandomState(42).randn(100).astype(np.float32)
     design = np.zeros((100, 10), dtype=np.float32)
     design[:, 0] = 1
@@ -87,7 +98,7 @@ def _design() -> np.ndarray:
 
 
 def bernoulli_glm(phi: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Return the number of spikes and the spike-triggered sums of the stimulus, of 100 time steps."""
+    """Return the number of spikes in 100 steps and the spike-triggered sums of the stimulus."""
     design = _design()
     rate = 1 / (1 + np.exp(-phi @ design.T))
     spikes = (rng.random(rate.shape) < rate).astype(np.float32)
@@ -95,7 +106,10 @@ def bernoulli_glm(phi: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 
 def _glm_prior() -> DistributionPrior:
-    """Return N(0, 2) for the offset and N(0, (FᵀF)⁻¹) for the filter, F = DD + diag √(i/9), D the first differences."""
+    """Return N(0, 2) for the offset and N(0, (FᵀF)⁻¹) for the filter.
+
+    F = DD + diag √(i/9), with D the first differences.
+    """
     difference = np.eye(9) - np.eye(9, k=-1)
     smooth = difference @ difference + np.diag(np.sqrt(np.arange(9) / 9))
     precision = np.zeros((10, 10))
@@ -143,13 +157,10 @@ def read_reference(wheel: str | Path, task: str, number: int) -> Reference:
     folder = f"sbibm/tasks/{task}/files/num_observation_{number}"
     try:
         with zipfile.ZipFile(wheel) as files:
-            observation, parameters = (
-                _numbers(files.read(f"{folder}/{name}.csv"))
-                for name in ("observation", "true_parameters")
-            )
-            samples = _numbers(
-                bz2.decompress(files.read(f"{folder}/reference_posterior_samples.csv.bz2"))
-            )
+            observation = _numbers(files.read(f"{folder}/observation.csv"))
+            parameters = _numbers(files.read(f"{folder}/true_parameters.csv"))
+            packed = files.read(f"{folder}/reference_posterior_samples.csv.bz2")
+            samples = _numbers(bz2.decompress(packed))
     except (OSError, zipfile.BadZipFile, KeyError) as error:
         raise InputError(
             f"wheel: expected the file sbibm-1.1.0-py2.py3-none-any.whl, got {wheel} ({error})"

@@ -1,18 +1,21 @@
-"""The synthetic task of the paper: a generative process whose latent space is a sphere, with an exact posterior.
+"""The synthetic task of the paper: its latent space is a sphere, its posterior known exactly.
 
     φ : Aφ uniform on the unit sphere S^{d−1},    z ~ von Mises–Fisher(κ, Aφ),    y = MLP(z)
 
-The MLP is invertible (five square layers, leaky ReLU between them), so f(y) = MLP⁻¹(y) = z is a sufficient statistic and
+The MLP is invertible (five square layers, leaky ReLU between them), so f(y) = MLP⁻¹(y) = z is a
+sufficient statistic and
 
     p(φ | y) ∝ p(φ) e^{κ f(y)·Aφ}.
 
 With ``redundant=True`` a parameter φ_R ~ U(0, 1) that does nothing comes first.
 
-The prior lives on an ellipsoid and has no density in R^d: it is known by its draws, and the posterior relative to it.
+The prior's support is an ellipsoid, so it has no density in R^d: it is given by its draws, and the
+posterior by its ratio to the prior.
 
 References:
-    Jiang, Lu and Willett, *Embed and Emulate*, Section 5.1; Zimmermann et al., *Contrastive Learning Inverts the Data
-    Generating Process*, 2021; Wood, *Simulation of the von Mises Fisher distribution*, 1994.
+    Jiang, Lu and Willett, *Embed and Emulate*, Section 5.1; Zimmermann et al., *Contrastive
+    Learning Inverts the Data Generating Process*, 2021; Wood, *Simulation of the von Mises Fisher
+    distribution*, 1994.
 """
 
 import numpy as np
@@ -26,7 +29,8 @@ from eande.priors.draws import SamplerPrior
 
 _LAYERS = 5
 _SLOPE = 0.2
-# At condition numbers of 4 and more the data collapse to a line that no float32 network can tell points apart on.
+# Of a layer. At 4 and more the data collapse to a line, on which no float32 network can tell points
+# apart.
 _LARGEST_CONDITION = 1.6
 
 
@@ -51,16 +55,13 @@ class VonMisesFisher:
     ) -> None:
         check_positive("kappa", kappa)
         check_count("dimension", dimension, 2)
-        self.kappa, self.dimension, self.redundant, self.seed = (
-            float(kappa),
-            dimension,
-            redundant,
-            seed,
-        )
+        self.kappa = float(kappa)
+        self.dimension = dimension
+        self.redundant = redundant
+        self.seed = seed
         self.matrix = _parameter_matrix(dimension)
-        self._weights = _well_conditioned(
-            np.random.default_rng(derive_seed(seed, "mlp")), dimension
-        )
+        rng = np.random.default_rng(derive_seed(seed, "mlp"))
+        self._weights = _well_conditioned(rng, dimension)
         names = [f"phi{i + 1}" for i in range(dimension)]
         self.prior = SamplerPrior(
             self._draw_prior,
@@ -71,22 +72,18 @@ class VonMisesFisher:
     def _draw_prior(self, n: int, seed: int) -> Tensor:
         stream = generator(seed, "von Mises-Fisher prior")
         direction = torch.randn(n, self.dimension, generator=stream, dtype=torch.float64)
-        phi = (
-            direction
-            / direction.norm(dim=1, keepdim=True)
-            @ torch.as_tensor(np.linalg.inv(self.matrix)).T
-        )
-        return (
-            torch.cat([torch.rand(n, 1, generator=stream, dtype=torch.float64), phi], dim=1)
-            if self.redundant
-            else phi
-        )
+        on_sphere = direction / direction.norm(dim=1, keepdim=True)
+        phi = on_sphere @ torch.as_tensor(np.linalg.inv(self.matrix)).T
+        if not self.redundant:
+            return phi
+        redundant = torch.rand(n, 1, generator=stream, dtype=torch.float64)
+        return torch.cat([redundant, phi], dim=1)
 
     def _contains(self, phi: Tensor) -> Tensor:
         on_ellipsoid = (self.true_emulator(phi).norm(dim=1) - 1).abs() < 1e-4
-        return (
-            on_ellipsoid & (phi[:, 0] >= 0) & (phi[:, 0] <= 1) if self.redundant else on_ellipsoid
-        )
+        if not self.redundant:
+            return on_ellipsoid
+        return on_ellipsoid & (phi[:, 0] >= 0) & (phi[:, 0] <= 1)
 
     def __call__(self, phi: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Simulate one datum (d,) for each row of ``phi``."""
@@ -116,12 +113,23 @@ class VonMisesFisher:
         return phi[:, -self.dimension :] @ matrix.T
 
     def log_ratio(self, phi: Tensor, y: Tensor) -> Tensor:
-        """Return the exact log p(φ|y)/p(φ) for every pair of data (m, d) and parameters (k, D), shape (m, k), float64."""
+        """Return the exact log p(φ|y)/p(φ), float64.
+
+        Args:
+            phi: parameters (k, D).
+            y: data (m, d).
+
+        Returns:
+            One number for every pair, (m, k).
+        """
         scores = self.kappa * self.true_encoder(y.double()) @ self.true_emulator(phi.double()).T
         return scores - log_mean_exp_on_sphere(self.kappa, self.dimension)
 
     def sample_posterior(self, y: Tensor, n: int, *, seed: int) -> Tensor:
-        """Draw from the exact posterior of one datum (d,): von Mises–Fisher around f(y), mapped back by A⁻¹."""
+        """Draw from the exact posterior of one datum (d,).
+
+        It is von Mises–Fisher around f(y), mapped back by A⁻¹.
+        """
         rng = np.random.default_rng(derive_seed(seed, "exact posterior"))
         centre = self.true_encoder(y.cpu().double().unsqueeze(0)).numpy().repeat(n, 0)
         phi = sample_von_mises_fisher(centre, self.kappa, rng) @ np.linalg.inv(self.matrix).T
@@ -146,18 +154,21 @@ def log_mean_exp_on_sphere(kappa: float, dimension: int) -> float:
 def sample_von_mises_fisher(
     centre: np.ndarray, kappa: float, rng: np.random.Generator
 ) -> np.ndarray:
-    """Draw one point around each row of ``centre`` (n, d), by Wood's rejection scheme for the cosine and a uniform tangent."""
+    """Draw one point around each row of ``centre`` (n, d).
+
+    By Wood's rejection sampler for the cosine, and a uniform tangent direction.
+    """
     n, dimension = centre.shape
     b = (dimension - 1) / (2 * kappa + np.sqrt(4 * kappa**2 + (dimension - 1) ** 2))
     x0 = (1 - b) / (1 + b)
     c = kappa * x0 + (dimension - 1) * np.log(1 - x0**2)
-    cosine, missing = np.empty(n), np.arange(n)
+    cosine = np.empty(n)
+    missing = np.arange(n)
     while len(missing):
         beta = rng.beta((dimension - 1) / 2, (dimension - 1) / 2, len(missing))
         w = (1 - (1 + b) * beta) / (1 - (1 - b) * beta)
-        accepted = kappa * w + (dimension - 1) * np.log(1 - x0 * w) - c >= np.log(
-            rng.random(len(missing))
-        )
+        log_acceptance = kappa * w + (dimension - 1) * np.log(1 - x0 * w) - c
+        accepted = log_acceptance >= np.log(rng.random(len(missing)))
         cosine[missing[accepted]] = w[accepted]
         missing = missing[~accepted]
     tangent = rng.standard_normal((n, dimension))

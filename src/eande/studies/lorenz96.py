@@ -23,7 +23,7 @@ from eande.inference.model import EmbedAndEmulate
 from eande.networks.lorenz96 import SmallRingEncoder, lorenz96_encoder
 from eande.simulation.read.simulations import Simulations
 from eande.simulation.read.views import Compose, RandomWindow, Roll, View, fixed_views
-from eande.simulation.run.simulate import simulate
+from eande.simulation.simulate import simulate
 from eande.simulators.lorenz96 import Lorenz96
 from eande.studies import ring
 from eande.studies.records import provenance, stored_runs, write_json

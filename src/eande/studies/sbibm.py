@@ -21,7 +21,7 @@ from eande.foundations.checks import InputError
 from eande.inference.model import EmbedAndEmulate
 from eande.inference.samplers.importance import resample
 from eande.inference.samplers.rejection import BudgetExceeded
-from eande.simulation.run.simulate import simulate
+from eande.simulation.simulate import simulate
 from eande.simulators.sbibm import OBSERVATIONS, TASKS, Reference, read_reference
 from eande.studies.records import provenance, stored_runs, table, write_json
 from eande.training.fit import fit

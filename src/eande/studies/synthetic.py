@@ -22,7 +22,7 @@ from eande.foundations.seeds import global_seed
 from eande.inference.model import EmbedAndEmulate
 from eande.inference.normalizer import coefficient_of_variation
 from eande.networks.mlp import ResidualMLP
-from eande.simulation.run.simulate import simulate
+from eande.simulation.simulate import simulate
 from eande.simulators.von_mises_fisher import VonMisesFisher
 from eande.studies.records import provenance, stored_runs, write_json
 from eande.training.fit import fit

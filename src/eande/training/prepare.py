@@ -15,8 +15,8 @@ from eande.inference.model import EmbedAndEmulate
 from eande.priors.convert import as_prior, law_fingerprint
 from eande.priors.draws import EmpiricalPrior
 from eande.priors.prior import Prior
-from eande.simulation.read.simulations import Simulations, digest, first_of_groups
-from eande.simulation.read.sources import take
+from eande.simulation.read.simulations import Simulations, first_of_groups
+from eande.simulation.read.sources import digest, take
 from eande.simulation.read.views import View, fixed_views
 from eande.training.build import Networks
 from eande.training.settings import FitSettings

@@ -1,11 +1,13 @@
-"""Where data lie: in memory as a tensor, or somewhere else as a source that reads what is asked for and no more.
+"""Sources: data that lie elsewhere than in memory, of which no more is read than is asked for.
 
-Training asks for rows by number and, through a view, for a window of each. :class:`Rows` carries that question to where
-the data are, so that a window of a long simulation costs the reading of the window.
+Training asks for rows by number and, through a view, for a window of each. :class:`Rows` carries
+that question to where the data are, so that a window of a long simulation costs the reading of the
+window.
 """
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
 from typing import Any
 
@@ -17,7 +19,7 @@ from eande.foundations.checks import InputError, check_shape
 
 
 class Source(ABC):
-    """Data (n, …) read from elsewhere when asked for: ``source[index]`` gives float32 tensors, as a tensor itself would.
+    """Data (n, …) that are read when asked for: ``source[index]`` is a float32 tensor.
 
     Args:
         rows: the number of each datum at its origin, (n,).
@@ -25,11 +27,19 @@ class Source(ABC):
     """
 
     def __init__(self, rows: np.ndarray, y_shape: tuple[int, ...]) -> None:
-        self.rows, self.y_shape = rows, y_shape
+        self.rows = rows
+        self.y_shape = y_shape
 
     @abstractmethod
     def read(self, row: int, start: int, stop: int, out: np.ndarray) -> None:
-        """Read entries ``start`` to ``stop`` along the first axis of the datum with that number into ``out``."""
+        """Read a range of one datum into ``out``.
+
+        Args:
+            row: the number of the datum.
+            start: first entry along its first axis.
+            stop: entry after the last.
+            out: array of shape (stop − start, …).
+        """
 
     @abstractmethod
     def subset(self, index: Any) -> Source:
@@ -54,10 +64,11 @@ class Source(ABC):
         return len(self.rows)
 
     def __getitem__(self, index: Any) -> Tensor:
-        """Read whole data: one for an integer, a batch for anything else that picks from a tensor."""
-        rows = np.atleast_1d(self.rows[as_index(index)])
+        """Read whole data: one for an integer, a batch for any other index of a tensor."""
+        chosen = self.rows[as_index(index)]
+        rows = np.atleast_1d(chosen)
         data = self._read_all(rows, np.zeros(len(rows), dtype=np.int64), self.y_shape[0])
-        return data[0] if np.ndim(self.rows[as_index(index)]) == 0 else data
+        return data[0] if np.ndim(chosen) == 0 else data
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         """Read everything, for numpy and torch."""
@@ -83,7 +94,8 @@ class Rows:
     """
 
     def __init__(self, y: Tensor | Source, index: Tensor) -> None:
-        self.y, self.index = y, index
+        self.y = y
+        self.index = index
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -101,26 +113,24 @@ class Rows:
     def windows(self, starts: Tensor, length: int) -> Tensor:
         """Read a window of that length, from its own start, along the first axis of each datum."""
         check_shape("starts", starts, (len(self),))
-        first, last = (int(starts.min()), int(starts.max())) if len(starts) else (0, 0)
+        first = int(starts.min()) if len(starts) else 0
+        last = int(starts.max()) if len(starts) else 0
         if first < 0 or last + length > self.shape[1]:
             raise InputError(
-                f"starts: expected windows of length {length} inside {self.shape[1]} entries, got starts from {first} to {last}"
+                f"starts: expected windows of length {length} inside {self.shape[1]} entries, "
+                f"got starts from {first} to {last}"
             )
         if isinstance(self.y, Source):
             return self.y.windows(self.index, starts, length)
         if self.y.device.type == "cpu":
-            # Whole pieces of memory: several times faster than picking entry by entry.
-            return torch.stack(
-                [
-                    self.y[i, begin : begin + length]
-                    for i, begin in zip(self.index.tolist(), starts.tolist(), strict=True)
-                ]
-            )
+            # Copies of contiguous memory: several times faster than indexing entry by entry.
+            places = zip(self.index.tolist(), starts.tolist(), strict=True)
+            return torch.stack([self.y[i, begin : begin + length] for i, begin in places])
         # Only few numbers go to the device: a large copy would wait there for all earlier work.
-        index, starts = (
-            x.to(self.y.device, non_blocking=True).unsqueeze(1) for x in (self.index, starts)
-        )
-        return self.y[index, starts + torch.arange(length, device=self.y.device)]
+        device = self.y.device
+        index = self.index.to(device, non_blocking=True).unsqueeze(1)
+        starts = starts.to(device, non_blocking=True).unsqueeze(1)
+        return self.y[index, starts + torch.arange(length, device=device)]
 
 
 def take(y: Tensor | Source, index: Any) -> Tensor | Source:
@@ -134,6 +144,15 @@ def as_index(index: Any) -> Any:
         return index.cpu().numpy()
     if isinstance(index, tuple) or index is None:
         raise InputError(
-            "y: expected one index for the simulations, got several; index the tensor that comes back"
+            "y: expected one index for the simulations, got several; "
+            "index the tensor that comes back"
         )
     return index
+
+
+def digest(*tensors: Tensor) -> str:
+    """Return a short digest of the bytes of tensors."""
+    total = hashlib.sha256()
+    for tensor in tensors:
+        total.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return total.hexdigest()[:16]

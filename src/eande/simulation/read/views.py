@@ -1,10 +1,12 @@
-"""Views of simulated data: what of a simulation the encoder sees in one step (a window, a shifted ring, a noisy copy).
+"""Views: what the encoder sees of a simulation in one step (a window, a shift, a noisy copy).
 
-A view is any callable ``view(y, generator) -> y``: ``y`` a batch of stored data (m, …), ``generator`` a torch generator
-to draw from, the result a batch (m, …) whose rows still carry the same parameters. Training draws a new view of each
-datum in every step; validation uses one fixed view per datum.
+A view is any callable ``view(y, generator) -> y``: ``y`` a batch of stored data (m, …),
+``generator`` a torch generator to draw from, the result a batch (m, …) whose rows still have the
+same parameters. Training draws a new view of each datum in every step; validation uses one fixed
+view per datum.
 
-A view with ``reads_rows = True`` gets the batch unread (:class:`~eande.simulation.read.sources.Rows`) and reads what it needs.
+A view with ``reads_rows = True`` gets the batch unread
+(:class:`~eande.simulation.read.sources.Rows`) and reads what it needs.
 """
 
 import math
@@ -20,12 +22,15 @@ from eande.simulation.read.sources import Rows, Source
 
 View = Callable[..., Tensor]
 
-# Fixed views are drawn for so many data at a time, 16 MB or less.
-_NUMBERS_TOGETHER, _ROWS_TOGETHER = 4_000_000, 4_096
+# Fixed views are drawn for at most this many numbers (16 MB) and this many rows at a time.
+_NUMBERS_TOGETHER = 4_000_000
+_ROWS_TOGETHER = 4_096
 
 
 class RandomWindow:
-    """A window of fixed length at a random place along the first axis of each datum; of stored data nothing else is read.
+    """A window of fixed length at a random place along the first axis of each datum.
+
+    Of data in a store or in files nothing else is read.
 
     Args:
         length: entries in the window.
@@ -48,9 +53,11 @@ class RandomWindow:
         room = rows.shape[1] - self.length
         if room < 0:
             raise InputError(
-                f"RandomWindow: expected a length of at most {rows.shape[1]}, the data's first axis, got {self.length}"
+                f"RandomWindow: expected a length of at most {rows.shape[1]}, "
+                f"the data's first axis, got {self.length}"
             )
-        return rows.windows(torch.randint(room + 1, (len(rows),), generator=generator), self.length)
+        starts = torch.randint(room + 1, (len(rows),), generator=generator)
+        return rows.windows(starts, self.length)
 
 
 class Roll:
@@ -58,8 +65,9 @@ class Roll:
 
     Args:
         axis: of one datum; −1 is its last.
-        sections: sizes of rings that lie one after the other along the axis and turn together, each by the same share of
-            its size; None for one ring. For Lorenz 96, (36, 360): a turn by one slow variable takes ten fast ones along.
+        sections: sizes of rings that lie one after the other along the axis and are shifted
+            together, each by the same share of its size; None for one ring. For Lorenz 96,
+            (36, 360): a shift by one slow variable is one by ten fast ones.
 
     Example:
         >>> Roll(sections=(2, 4))(torch.arange(6.0).expand(1, 6), generator(0))
@@ -69,7 +77,8 @@ class Roll:
     reads_rows = False
 
     def __init__(self, axis: int = -1, sections: Sequence[int] | None = None) -> None:
-        self.axis, self.sections = axis, None if sections is None else tuple(sections)
+        self.axis = axis
+        self.sections = None if sections is None else tuple(sections)
         for size in self.sections or ():
             check_count("sections", size, 1)
 
@@ -83,21 +92,21 @@ class Roll:
         sections = self.sections or (y.shape[axis],)
         if sum(sections) != y.shape[axis]:
             raise InputError(
-                f"Roll: expected sections that add up to {y.shape[axis]}, the size of the axis, got {sections}"
+                f"Roll: expected sections that add up to {y.shape[axis]}, the size of the axis, "
+                f"got {sections}"
             )
         steps = math.gcd(*sections)
-        shift = torch.randint(steps, (len(y), 1), generator=generator).to(
-            y.device, non_blocking=True
-        )
-        places, begin = [], 0
+        shift = torch.randint(steps, (len(y), 1), generator=generator)
+        shift = shift.to(y.device, non_blocking=True)
+        places = []
+        begin = 0
         for size in sections:
-            places.append(
-                begin + (torch.arange(size, device=y.device) - shift * (size // steps)) % size
-            )
+            ring = torch.arange(size, device=y.device)
+            places.append(begin + (ring - shift * (size // steps)) % size)
             begin += size
-        shape = [
-            len(y) if i == 0 else y.shape[axis] if i == axis % y.ndim else 1 for i in range(y.ndim)
-        ]
+        shape = [1] * y.ndim
+        shape[0] = len(y)
+        shape[axis] = y.shape[axis]
         return y.gather(axis, torch.cat(places, dim=1).view(shape).expand(y.shape))
 
 
@@ -129,23 +138,25 @@ class Compose:
 
 
 def draw_view(views: View | None, rows: Rows, seed: int, *path: int | str) -> Tensor:
-    """Return a view of each row, drawn with this seed and path; without views, the rows themselves."""
+    """Return a view of each row, drawn with this seed and path; without views, the rows."""
     if views is None:
         return rows.tensor()
-    seen = views(
-        rows if getattr(views, "reads_rows", False) else rows.tensor(),
-        generator(seed, "view", *path),
-    )
+    given = rows if getattr(views, "reads_rows", False) else rows.tensor()
+    seen = views(given, generator(seed, "view", *path))
     if not isinstance(seen, Tensor) or seen.ndim < 2 or len(seen) != len(rows):
         got = tuple(seen.shape) if isinstance(seen, Tensor) else type(seen).__name__
         raise InputError(
-            f"views: expected a tensor with first axis {len(rows)} and at least one axis per datum, got {got}"
+            f"views: expected a tensor with first axis {len(rows)} "
+            f"and at least one axis per datum, got {got}"
         )
     return seen.float()
 
 
 def fixed_views(views: View | None, y: Tensor | Source) -> Iterator[Tensor]:
-    """Yield, some data at a time, the one view of each datum that validation uses: the same in every epoch of every fit."""
+    """Yield, some data at a time, the one view of each datum that validation uses.
+
+    It is the same in every epoch of every fit.
+    """
     together = max(1, min(_NUMBERS_TOGETHER // math.prod(y.shape[1:]), _ROWS_TOGETHER))
     for part, index in enumerate(torch.arange(len(y)).split(together)):
         yield draw_view(views, Rows(y, index), 0, "fixed", part)

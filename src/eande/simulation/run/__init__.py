@@ -1,1 +1,1 @@
-"""Running a simulator: blocks, executors, workers."""
+"""Running a simulator: blocks, jobs, workers, executors, the scheduler."""

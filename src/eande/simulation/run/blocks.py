@@ -1,14 +1,14 @@
-"""Blocks: the unit of work. What a block holds depends on the seed, its number and its size alone.
+"""Blocks: the unit of work. Seed, number and size alone decide what a block holds.
 
-A block's simulations come from one call of the simulator with the block's own random stream. Where that call fails, and
-for a simulator made by :func:`eande.each`, they are run one by one, each with a stream of its own, so that one bad
-simulation costs only itself.
+A block's simulations come from one call of the simulator with the block's own random stream. Where
+that call fails, and for a simulator made by :func:`eande.each`, they are run one by one, each with
+a stream of its own, so that one bad simulation costs only itself.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -23,11 +23,11 @@ _LONGEST_REASON = 200
 
 
 class SimulationError(RuntimeError):
-    """Simulating stopped: too many failures, or something outside the simulator (a disk, an executor) gave way."""
+    """Simulating stopped: too many failures, or a disk or an executor broke."""
 
 
 class Each:
-    """A simulator of batches made from a function of one parameter vector; see :func:`eande.each`."""
+    """A simulator of batches from a function of one parameter vector; see :func:`eande.each`."""
 
     def __init__(self, function: Callable[[np.ndarray, np.random.Generator], Any]) -> None:
         self.function = function
@@ -38,7 +38,7 @@ class Each:
 
 
 def each(function: Callable[[np.ndarray, np.random.Generator], Any]) -> Simulator:
-    """Turn a function of one parameter vector, ``function(phi, rng) -> y``, into a simulator of batches.
+    """Make a simulator of batches from ``function(phi, rng) -> y`` of one parameter vector.
 
     Example:
         >>> simulator = each(lambda phi, rng: phi**2)
@@ -52,13 +52,18 @@ def each(function: Callable[[np.ndarray, np.random.Generator], Any]) -> Simulato
 
 
 def block_sizes(extents: Sequence[int], block_size: int) -> list[int]:
-    """Return the sizes of the blocks of a set that was made for ``extents[0]`` simulations and extended to the others.
+    """Return the size of every block of a set of simulations.
+
+    Args:
+        extents: number of simulations the set was made for, then those it was extended to.
+        block_size: largest size of a block.
 
     Example:
         >>> block_sizes([5, 9], 4)  # an extension starts a new block
         [4, 1, 4]
     """
-    sizes, have = [], 0
+    sizes: list[int] = []
+    have = 0
     for n in extents:
         full, rest = divmod(n - have, block_size)
         sizes += [block_size] * full + [rest] * (rest > 0)
@@ -74,9 +79,10 @@ class Job:
         block: its number.
         phi: its parameters (size, D).
         seed: the user's.
+        ticket: differs in every submission, so that no executor takes two for the same call and
+            returns the earlier result.
         one_by_one: whether to leave out the call for the whole block, which is known to fail.
         excluded: rows that are known to fail, with the reason.
-        ticket: another text for every submission: executors that remember results by their arguments must not.
     """
 
     block: int
@@ -87,7 +93,7 @@ class Job:
     excluded: dict[int, str] = field(default_factory=dict)
 
     def without(self, call: int | None, reason: str) -> Job:
-        """Return the job without a call that cannot be made: that of a row, or (None) that of the whole block."""
+        """Return the job without a call that fails: that of a row, or (None) of the whole block."""
         if call is None and len(self.phi) > 1:
             return replace(self, one_by_one=True)
         return replace(self, one_by_one=True, excluded={**self.excluded, (call or 0): reason})
@@ -101,7 +107,7 @@ class Outcome:
         phi: its parameters (size, D).
         y: its data (size, …), float32, NaN in failed rows; None if all failed.
         failed: reason of each failed row.
-        smooth: whether everything went as it should: nothing failed, and no call had to be made again.
+        smooth: whether nothing failed and no call had to be made again.
     """
 
     phi: np.ndarray
@@ -110,13 +116,21 @@ class Outcome:
     smooth: bool = False
 
     def conform(self, shape: Sequence[int]) -> Outcome:
-        """Return the outcome for a set of simulations whose data have that shape: all rows fail if theirs is another."""
+        """Return the outcome in a set whose data have that shape: rows of another have failed."""
         if self.y is None or self.y.shape[1:] == tuple(shape):
             return self
-        reason = f"data of shape {show_shape(self.y.shape[1:])} instead of {show_shape(shape)}, the shape of the first block"
-        return Outcome(
-            self.phi, None, {row: self.failed.get(row, reason) for row in range(len(self.phi))}
+        reason = (
+            f"data of shape {show_shape(self.y.shape[1:])} instead of {show_shape(shape)}, "
+            "the shape of the first block"
         )
+        failed = {row: self.failed.get(row, reason) for row in range(len(self.phi))}
+        return Outcome(self.phi, None, failed)
+
+
+def summarize_reasons(reasons: Iterable[str]) -> str:
+    """Return the three commonest reasons of failure with their counts."""
+    commonest = Counter(reasons).most_common(3)
+    return "; ".join(f"{count} × {reason}" for reason, count in commonest)
 
 
 def run_block(simulator: Simulator, job: Job, begin: Callable[[int | None], None]) -> Outcome:
@@ -130,20 +144,21 @@ def run_block(simulator: Simulator, job: Job, begin: Callable[[int | None], None
     if not job.one_by_one and not isinstance(simulator, Each):
         begin(None)
         try:
-            # Copies both ways: a simulator may change its argument in place, or hand out one buffer again and again.
-            given = simulator(
-                job.phi.copy(), np.random.default_rng(derive_seed(job.seed, "simulator", job.block))
-            )
+            # Copied both ways: a simulator may change its argument in place, or return the same
+            # buffer again and again.
+            rng = np.random.default_rng(derive_seed(job.seed, "simulator", job.block))
+            given = simulator(job.phi.copy(), rng)
         except (Exception, SystemExit) as error:
             job = job.without(None, _reason(error))
         else:
-            return _screened(job.phi, _as_float32(_as_batch(given, len(job.phi))), {}, smooth=True)
+            y = _as_float32(_as_batch(given, len(job.phi)))
+            return _screened(job.phi, y, {}, smooth=True)
     return _run_rows(simulator, job, begin)
 
 
 def _run_rows(simulator: Simulator, job: Job, begin: Callable[[int | None], None]) -> Outcome:
     rows: dict[int, np.ndarray] = {}
-    failed, one_vector = dict(job.excluded), isinstance(simulator, Each)
+    failed = dict(job.excluded)
     mistake: InputError | None = None
     for row in range(len(job.phi)):
         if row in failed:
@@ -151,20 +166,23 @@ def _run_rows(simulator: Simulator, job: Job, begin: Callable[[int | None], None
         begin(row)
         rng = np.random.default_rng(derive_seed(job.seed, "simulator", job.block, row))
         try:
-            given = (
-                simulator.function(job.phi[row].copy(), rng)
-                if isinstance(simulator, Each)
-                else simulator(job.phi[row : row + 1].copy(), rng)
-            )
+            if isinstance(simulator, Each):
+                given = simulator.function(job.phi[row].copy(), rng)
+            else:
+                given = simulator(job.phi[row : row + 1].copy(), rng)
         except (Exception, SystemExit) as error:
             failed[row] = _reason(error)
             continue
         try:
-            rows[row] = _as_float32(
-                np.atleast_1d(_as_numbers(given)) if one_vector else _as_batch(given, 1)[0]
-            )
+            if isinstance(simulator, Each):
+                datum = np.atleast_1d(_as_numbers(given))
+            else:
+                datum = _as_batch(given, 1)[0]
         except InputError as error:
-            failed[row], mistake = str(error), error
+            failed[row] = str(error)
+            mistake = error
+        else:
+            rows[row] = _as_float32(datum)
     if mistake is not None and set(failed.values()) == {str(mistake)} and not rows:
         # Always the same mistake: no simulation can succeed.
         raise mistake
@@ -178,11 +196,11 @@ def _run_rows(simulator: Simulator, job: Job, begin: Callable[[int | None], None
             y[row] = datum
         else:
             failed[row] = f"data of shape {show_shape(datum.shape)} instead of {show_shape(shape)}"
-    return _screened(job.phi, y, failed, smooth=one_vector)
+    return _screened(job.phi, y, failed, smooth=isinstance(simulator, Each))
 
 
 def _as_numbers(given: Any) -> np.ndarray:
-    """Take an array or tensor of real numbers; anything else is a mistake in the simulator, not a failed simulation."""
+    """Take an array or tensor of real numbers; anything else is a mistake in the simulator."""
     if hasattr(given, "detach"):
         given = given.detach().cpu()
     if isinstance(given, np.ma.MaskedArray):
@@ -191,11 +209,13 @@ def _as_numbers(given: Any) -> np.ndarray:
         numbers = np.asarray(given)
     except ValueError:
         raise InputError(
-            f"simulator output: expected an array or tensor, got a {type(given).__name__} of unequal parts"
+            "simulator output: expected an array or tensor, "
+            f"got a {type(given).__name__} of unequal parts"
         ) from None
     if numbers.dtype.kind not in "biuf":
         raise InputError(
-            f"simulator output: expected real numbers in an array or tensor, got {numbers.dtype} in {type(given).__name__}"
+            "simulator output: expected real numbers in an array or tensor, "
+            f"got {numbers.dtype} in {type(given).__name__}"
         )
     if numbers.size == 0:
         raise InputError(
@@ -213,7 +233,8 @@ def _as_batch(given: Any, size: int) -> np.ndarray:
             else "a function of one parameter vector comes in through eande.each(function)"
         )
         raise InputError(
-            f"simulator output: expected first axis {size} and at least one axis per datum, got shape {numbers.shape}; {hint}"
+            f"simulator output: expected first axis {size} and at least one axis per datum, "
+            f"got shape {numbers.shape}; {hint}"
         )
     return numbers
 
@@ -234,9 +255,10 @@ def _screened(phi: np.ndarray, y: np.ndarray, failed: dict[int, str], *, smooth:
         elif np.isinf(flat[row]).any():
             failed.setdefault(row, "infinity in the data, in float32")
     y[list(failed)] = np.nan
+    some_succeeded = len(failed) < len(y)
     return Outcome(
         phi,
-        y if len(failed) < len(y) else None,
+        y if some_succeeded else None,
         dict(sorted(failed.items())),
         smooth and not failed,
     )

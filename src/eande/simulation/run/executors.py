@@ -1,9 +1,11 @@
-"""Executors: where jobs run, behind one small interface: ``submit(job)``, ``at_once`` (how many to have in flight), ``cancels``, ``close()``.
+"""Executors: where jobs run, behind one small interface, :class:`Pool`.
 
-``executor=None`` is this process, a number means that many worker processes of our own, and anything with the
-``concurrent.futures`` protocol is used as it is: ``dask.distributed.Client(...)`` (or its ``get_executor()``),
-``mpi4py.futures.MPIPoolExecutor``, ``ProcessPoolExecutor``. Jobs carry parameters and bring back a few words; where there is
-a store, the data are written to it where they were made, so workers on other machines must see its folder.
+``executor=None`` is this process, a number means that many worker processes of our own, and
+anything with the ``concurrent.futures`` protocol is used as it is:
+``dask.distributed.Client(...)`` (or its ``get_executor()``), ``mpi4py.futures.MPIPoolExecutor``,
+``ProcessPoolExecutor``. Jobs carry parameters, and a short report comes back: where there is a
+store, data are written to it by the process that made them, so workers on other machines must see
+its folder.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ import numpy as np
 
 from eande.foundations.checks import EandeWarning, InputError, check_count
 from eande.simulation.run.blocks import Job, Outcome, Simulator
-from eande.simulation.run.workers import Report, Workers, run_job
+from eande.simulation.run.jobs import OpenStore, Report, run_job
+from eande.simulation.run.workers import Workers
 
 # Jobs in flight with an executor that does not say how many workers it has.
 _UNKNOWN_AT_ONCE = 64
@@ -42,7 +45,7 @@ class Pool(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of what was started for this pool."""
+        """Release what was started for this pool."""
         ...
 
 
@@ -52,7 +55,8 @@ def check_executor(executor: Any) -> None:
         check_count("executor", executor, 1)
     elif executor is not None and not hasattr(executor, "submit"):
         raise InputError(
-            f"executor: expected None, a number of processes or an executor of concurrent.futures, got {executor!r}"
+            "executor: expected None, a number of processes or an executor of "
+            f"concurrent.futures, got {executor!r}"
         )
 
 
@@ -60,45 +64,59 @@ def make_pool(
     executor: Any,
     timeout: float | None,
     simulator: Simulator,
-    store: str | None,
+    open_store: OpenStore | None,
     stopping: Callable[[], bool],
 ) -> Pool:
-    """Make the pool for what a user gave as executor; ``stopping`` tells whether the user has asked to stop."""
+    """Make the pool for what a user gave as executor.
+
+    Args:
+        executor: as in :func:`eande.simulate`.
+        timeout: seconds one call of the simulator may take.
+        simulator: what the jobs run.
+        open_store: opens the store the jobs write to; None to return results.
+        stopping: tells whether the user has asked to stop.
+    """
     if isinstance(executor, int | np.integer):
-        return Workers(int(executor), timeout, simulator, store)
+        return Workers(int(executor), timeout, simulator, open_store)
     if timeout is not None:
         warnings.warn(
-            "timeout is not enforced here: only worker processes of our own (executor=2, say) can be cut off",
+            "timeout is not enforced here: only worker processes of our own (executor=2, say) "
+            "can be interrupted",
             EandeWarning,
             stacklevel=3,
         )
-    return (
-        _Here(simulator, store, stopping)
-        if executor is None
-        else _Foreign(executor, simulator, store)
-    )
+    if executor is None:
+        return _ThisProcess(simulator, open_store, stopping)
+    return _Foreign(executor, simulator, open_store)
 
 
-class _Here:
+class _ThisProcess:
     """This process: a job is done when ``submit`` returns."""
 
-    at_once, cancels = 1, True
+    at_once = 1
+    cancels = True
 
     def __init__(
-        self, simulator: Simulator, store: str | None, stopping: Callable[[], bool]
+        self, simulator: Simulator, open_store: OpenStore | None, stopping: Callable[[], bool]
     ) -> None:
-        self._simulator, self._store, self._stopping = simulator, store, stopping
+        self._simulator = simulator
+        self._open_store = open_store
+        self._stopping = stopping
 
     def submit(self, job: Job) -> Future[Report]:
         future: Future[Report] = Future()
         try:
-            future.set_result(run_job(self._simulator, self._store, job, keep=self._keep))
+            future.set_result(run_job(self._simulator, self._open_store, job, keep=self._keep))
         except Exception as error:
             future.set_exception(error)
         return future
 
     def _keep(self, outcome: Outcome) -> bool:
-        """Ctrl-C in a terminal reaches programs that the simulator runs, too: what failed then may not have failed by itself."""
+        """Return whether an outcome can be trusted.
+
+        Ctrl-C in a terminal reaches programs that the simulator runs, too: a simulation that
+        failed after it may not have failed by itself.
+        """
         return outcome.smooth or not self._stopping()
 
     def close(self) -> None:
@@ -110,10 +128,11 @@ class _Foreign:
 
     cancels = False
 
-    def __init__(self, executor: Any, simulator: Simulator, store: str | None) -> None:
+    def __init__(self, executor: Any, simulator: Simulator, open_store: OpenStore | None) -> None:
         self._given = executor
         self._executor = executor.get_executor() if hasattr(executor, "get_executor") else executor
-        self._simulator, self._store = simulator, store
+        self._simulator = simulator
+        self._open_store = open_store
 
     @property
     def at_once(self) -> int:
@@ -124,7 +143,9 @@ class _Foreign:
         return 2 * workers if isinstance(workers, int) else _UNKNOWN_AT_ONCE
 
     def submit(self, job: Job) -> Future[Report]:
-        future: Future[Report] = self._executor.submit(run_job, self._simulator, self._store, job)
+        future: Future[Report] = self._executor.submit(
+            run_job, self._simulator, self._open_store, job
+        )
         return future
 
     def close(self) -> None:

@@ -1,8 +1,9 @@
-"""Where the work is done: running a job, in any process, and worker processes of our own.
+"""Worker processes of our own: they can be interrupted, and replaced when they die.
 
-Our workers are fresh Python processes, never forks, with one thread each for numerical libraries. They take the simulator
-as it is (also one defined in a notebook, and scripts need no ``if __name__ == "__main__"``), tell before each call of the
-simulator which one it is, and can therefore be cut off when it takes too long, or replaced when it kills its process.
+A worker is a fresh Python process, never a fork, with one thread for numerical libraries. It takes
+the simulator as it is (also one defined in a notebook, and scripts need no
+``if __name__ == "__main__"``) and announces each call of the simulator before making it. It can
+therefore be ended when a call takes too long, or replaced when a call kills its process.
 """
 
 from __future__ import annotations
@@ -17,9 +18,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from typing import Any
@@ -27,97 +26,59 @@ from typing import Any
 import cloudpickle
 
 from eande.foundations.checks import InputError
-from eande.simulation.run.blocks import Job, Outcome, SimulationError, Simulator, run_block
+from eande.simulation.run.blocks import Job, SimulationError, Simulator
+from eande.simulation.run.jobs import WRITING, OpenStore, Report, run_job
 
-# A call that kills its process so many times is given up; less often it may have been chance, or somebody's kill.
-_DEATHS = 3
-_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
-_STARTING, _WRITING = "starting", "writing"
-# Seconds a process that has closed its line may take to end.
-_DYING = 2.0
+# A call that kills its process this many times has failed. Fewer deaths may have been chance, or
+# somebody's kill.
+_MOST_DEATHS = 3
+_THREAD_VARIABLES = (
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "NUMBA_NUM_THREADS",
+)
+# What a worker does before it has announced a call.
+_STARTING = "starting"
+# Seconds a process may take to end after it has closed its pipe.
+_SECONDS_TO_END = 2.0
 # Of Linux's prctl: the signal a process gets when its parent ends.
 _PR_SET_PDEATHSIG = 1
 
 
-@dataclass(frozen=True)
-class Report:
-    """What became of a job.
-
-    Args:
-        block: its number.
-        state: ``"done"``, ``"there"`` (another process had done it), ``"busy"`` (another process is at it) or ``"dropped"``.
-        reasons: of its failed simulations.
-        outcome: the simulations themselves where there is no store.
-    """
-
-    block: int
-    state: str
-    reasons: tuple[str, ...] = ()
-    outcome: Outcome | None = None
-
-
-def run_job(
-    simulator: Simulator,
-    store: str | None,
-    job: Job,
-    begin: Callable[[Any], None] = lambda call: None,
-    keep: Callable[[Outcome], bool] = lambda outcome: True,
-) -> Report:
-    """Simulate a block and write it to the store; without one, hand it back.
-
-    Args:
-        simulator: takes ``(phi, rng)``.
-        store: the store's folder.
-        job: the block.
-        begin: told before each call of the simulator which one it is, and before writing.
-        keep: says whether to write what came out.
-    """
-    if store is None:
-        outcome = run_block(simulator, job, begin)
-        return Report(job.block, "done", tuple(outcome.failed.values()), outcome)
-    from eande.simulation.store.store import Store
-
-    opened = Store(store)
-    with opened.writing(job.block) as held:
-        if not held:
-            return Report(job.block, "busy")
-        there = opened.record(job.block)
-        if there is not None:
-            return Report(job.block, "there", tuple(there.failed.values()))
-        outcome = run_block(simulator, job, begin)
-        if not keep(outcome):
-            return Report(job.block, "dropped")
-        begin(_WRITING)
-        written = opened.write(job.block, outcome)
-        return Report(job.block, "done", tuple(written.failed.values()))
-
-
 class Workers:
-    """Worker processes of our own, each managed by a thread here.
+    """Worker processes, each managed by a thread of this process.
 
     Args:
         number: of processes.
-        timeout: seconds one call of the simulator may take; None for any time.
+        timeout: seconds one call of the simulator may take; None for no limit.
         simulator: what they run.
-        store: where they write; None to hand results back.
+        open_store: opens the store they write to; None to return results.
     """
 
     cancels = True
 
     def __init__(
-        self, number: int, timeout: float | None, simulator: Simulator, store: str | None
+        self,
+        number: int,
+        timeout: float | None,
+        simulator: Simulator,
+        open_store: OpenStore | None,
     ) -> None:
         if os.name != "posix":
             raise InputError(
-                "executor: expected None or an executor of concurrent.futures on this system, got a number"
+                "executor: expected None or an executor of concurrent.futures on this system, "
+                "got a number"
             )
         try:
-            self._load = cloudpickle.dumps((sys.argv, simulator, store))
+            self._load = cloudpickle.dumps((sys.argv, simulator, open_store))
         except Exception as error:
             raise InputError(
-                f"simulator: expected one that can be sent to another process, got {simulator!r} ({error})"
+                "simulator: expected one that can be sent to another process, "
+                f"got {simulator!r} ({error})"
             ) from None
-        self._timeout, self._closed = timeout, False
+        self._timeout = timeout
+        self._closed = False
         self._queue: queue.SimpleQueue[tuple[Future[Report], Job] | None] = queue.SimpleQueue()
         self._workers: list[_Worker] = []
         self._threads = [threading.Thread(target=self._manage, daemon=True) for _ in range(number)]
@@ -168,37 +129,42 @@ class Workers:
                 job = job.without(call, f"took longer than {self._timeout:g} s")
                 continue
             deaths[call] += 1
-            if deaths[call] < _DEATHS:
+            if deaths[call] < _MOST_DEATHS:
                 continue
-            if call in (_STARTING, _WRITING):
+            if call in (_STARTING, WRITING):
                 raise SimulationError(
-                    f"a worker process died {_DEATHS} times while {call} (exit code {code})"
+                    f"a worker process died {_MOST_DEATHS} times while {call} (exit code {code})"
                 )
-            job = job.without(call, f"killed its process {_DEATHS} times (exit code {code})")
+            job = job.without(call, f"killed its process {_MOST_DEATHS} times (exit code {code})")
 
 
 class _Worker:
-    """A process, started when there is work for it, and the line to it.
+    """A process, started when there is work for it, and the pipe to it.
 
     Args:
-        load: arguments of the script, simulator and store, as they are sent.
+        load: arguments of the script, simulator and what opens the store, pickled.
     """
 
     def __init__(self, load: bytes) -> None:
         self._load = load
         self._process: subprocess.Popen[bytes] | None = None
-        self._lock, self._dead = threading.Lock(), False
+        self._lock = threading.Lock()
+        self._killed = False
 
     def _start(self) -> None:
-        self._line, theirs = Pipe()
-        # What the simulator needs must be found there as it is here.
+        self._pipe, theirs = Pipe()
+        # Modules the simulator needs must be found there as they are here.
         path = [entry or os.getcwd() for entry in sys.path]
-        code = f"import sys; sys.path[:] = {path!r}; from eande.simulation.run.workers import serve; serve({theirs.fileno()})"
-        environment = {**os.environ, **dict.fromkeys(_THREADS, "1")}
-        # A session of its own: Ctrl-C in a terminal reaches the main process only. Its end ends standard input, and so the worker.
+        code = (
+            f"import sys; sys.path[:] = {path!r}; "
+            f"from eande.simulation.run.workers import serve; serve({theirs.fileno()})"
+        )
+        environment = {**os.environ, **dict.fromkeys(_THREAD_VARIABLES, "1")}
         with self._lock:
-            if self._dead:
+            if self._killed:
                 raise EOFError
+            # In a session of its own, so that Ctrl-C in a terminal reaches the main process only.
+            # Standard input ends with the main process, and the worker with it.
             self._process = subprocess.Popen(
                 [sys.executable, "-c", code],
                 pass_fds=[theirs.fileno()],
@@ -207,53 +173,52 @@ class _Worker:
                 start_new_session=True,
             )
         theirs.close()
-        self._line.send_bytes(self._load)
+        self._pipe.send_bytes(self._load)
 
     def kill(self) -> None:
         """End the process for good, from another thread."""
         with self._lock:
-            self._dead = True
+            self._killed = True
             if self._process is not None:
                 _kill_group(self._process)
 
     def stop(self, *, died: bool = False) -> int:
         """End the process and return its exit code."""
         with self._lock:
-            process, self._process = self._process, None
+            process = self._process
+            self._process = None
             if process is None:
                 return 0
             if died:
                 # Its own exit code, not that of our kill.
                 with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(_DYING)
+                    process.wait(_SECONDS_TO_END)
             _kill_group(process)
         code = process.wait()
         if process.stdin is not None:
             process.stdin.close()
-        self._line.close()
+        self._pipe.close()
         return code
 
     def run(self, job: Job, timeout: float | None) -> tuple[Any, Report | str]:
-        """Run a job; return the latest call and the report, or ``"late"`` or ``"dead"`` where there is none."""
+        """Run a job; return the latest call and the report, or ``"late"`` or ``"dead"``."""
         call: Any = _STARTING
-        deadline = None
+        deadline: float | None = None
         try:
             if self._process is None:
                 self._start()
-            self._line.send(job)
+            self._pipe.send(job)
             while True:
-                if deadline is not None and not self._line.poll(
-                    max(0.0, deadline - time.monotonic())
-                ):
-                    return call, "late"
-                kind, content = self._line.recv()
+                if deadline is not None:
+                    left = max(0.0, deadline - time.monotonic())
+                    if not self._pipe.poll(left):
+                        return call, "late"
+                kind, content = self._pipe.recv()
                 if kind == "begin":
                     call = content
-                    deadline = (
-                        time.monotonic() + timeout
-                        if timeout is not None and call != _WRITING
-                        else None
-                    )
+                    deadline = None
+                    if timeout is not None and call != WRITING:
+                        deadline = time.monotonic() + timeout
                 elif kind == "report":
                     return call, content
                 else:
@@ -263,51 +228,47 @@ class _Worker:
 
 
 def _kill_group(process: subprocess.Popen[bytes]) -> None:
-    """Kill a worker with all that it has started: it leads a session of its own. If it is dead already, the rest of its session dies."""
+    """Kill a worker with all processes of its session, also where the worker itself is dead."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
 
 
 def serve(descriptor: int) -> None:
-    """Run jobs that come through a line until it ends: what a worker process does."""
-    # Programs that the simulator starts must not keep the line open when this process dies.
+    """Run the jobs that come through a pipe until it closes: what a worker process does."""
+    # Programs that the simulator starts must not keep the pipe open when this process dies.
     os.set_inheritable(descriptor, False)
     _end_with_parent()
-    line = Connection(descriptor)
+    pipe = Connection(descriptor)
     try:
         try:
-            sys.argv, simulator, store = cloudpickle.loads(line.recv_bytes())
+            sys.argv, simulator, open_store = cloudpickle.loads(pipe.recv_bytes())
         except (ImportError, AttributeError) as error:
-            line.send(
-                (
-                    "error",
-                    SimulationError(
-                        f"a worker process could not load the simulator ({type(error).__name__}: {error})"
-                    ),
-                )
-            )
+            reason = f"{type(error).__name__}: {error}"
+            problem = SimulationError(f"a worker process could not load the simulator ({reason})")
+            pipe.send(("error", problem))
             return
         while True:
-            job = line.recv()
+            job = pipe.recv()
             try:
-                report = run_job(simulator, store, job, lambda call: line.send(("begin", call)))
-            except (InputError, SimulationError) as error:
-                line.send(("error", error))
-            except Exception as error:
-                line.send(
-                    (
-                        "error",
-                        SimulationError(f"block {job.block}: {type(error).__name__}: {error}"),
-                    )
+                report = run_job(
+                    simulator, open_store, job, lambda call: pipe.send(("begin", call))
                 )
+            except (InputError, SimulationError) as error:
+                pipe.send(("error", error))
+            except Exception as error:
+                reason = f"{type(error).__name__}: {error}"
+                pipe.send(("error", SimulationError(f"block {job.block}: {reason}")))
             else:
-                line.send(("report", report))
+                pipe.send(("report", report))
     except (EOFError, BrokenPipeError, ConnectionResetError):
         return
 
 
 def _end_with_parent() -> None:
-    """End this process when the main one does: standard input ends then. On Linux the system does it too, even inside a C function."""
+    """End this process when the main one does, which closes standard input.
+
+    On Linux the system sees to it too, even while this process is inside a C function.
+    """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     lifeline = os.dup(0)

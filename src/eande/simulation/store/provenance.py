@@ -1,4 +1,4 @@
-"""What a store says about where its simulations come from, and whether a call would make the same ones."""
+"""What a store says about who made its simulations, and whether a call would make the same ones."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import dis
 import functools
 import hashlib
 import inspect
-import json
 import platform
 from collections.abc import Mapping
 from dataclasses import asdict, is_dataclass
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from eande.foundations.checks import InputError
+from eande.foundations.checks import InputError, check_same
 from eande.simulation.run.blocks import Each
 
 if TYPE_CHECKING:
@@ -28,33 +27,37 @@ _SETTINGS = (bool, int, float, str)
 
 
 def describe_prior(prior: Prior) -> dict[str, Any]:
-    """Describe a prior by its parameters or, where it has none that can be written down, by draws of a fixed seed."""
+    """Describe a prior by its parameters, or by draws of a fixed seed.
+
+    By draws where it has no parameters that can be written down.
+    """
     described = prior.describe()
     if described["kind"] in ("sampler", "empirical") or described.get("distribution", ...) is None:
-        probes = [_plain(prior.sample(_PROBES, seed=0)) for _ in range(2)]
-        if probes[0] != probes[1]:
+        draws = _plain(prior.sample(_PROBES, seed=0))
+        if _plain(prior.sample(_PROBES, seed=0)) != draws:
             raise InputError(
-                "prior: expected the same draws for the same seed, got others the second time: it cannot be compared with the one in the store"
+                "prior: expected the same draws for the same seed, got others the second time: "
+                "it cannot be compared with the one in the store"
             )
-        described["draws"] = probes[0]
+        described["draws"] = draws
     return described
 
 
 def describe_simulator(simulator: Any, depth: int = 3) -> dict[str, Any]:
     """Describe a simulator by its name and settings.
 
-    Settings are what ``simulator.settings`` says, the fields of a dataclass, the public attributes of another object (also of
-    the one a method belongs to), the arguments of a ``functools.partial``, and the default arguments of a function with the
-    numbers, texts, arrays, dictionaries and objects that it captures or finds among its globals. What a function or method
-    changes itself, a counter for instance, is state and does not count; nor do lists, which are often logs.
+    Settings are what ``simulator.settings`` says, the fields of a dataclass, the public attributes
+    of another object (also of the one a method belongs to), the arguments of a
+    ``functools.partial``, and the default arguments of a function with the numbers, texts, arrays,
+    dictionaries and objects that it captures or finds among its globals. What a function or method
+    changes itself, a counter for instance, is state and does not count; nor do lists, which are
+    often logs.
     """
     if isinstance(simulator, Each):
         return {"each": describe_simulator(simulator.function)}
     if isinstance(simulator, functools.partial):
-        return {
-            **describe_simulator(simulator.func),
-            "arguments": _plain([list(simulator.args), simulator.keywords]),
-        }
+        arguments = _plain([list(simulator.args), simulator.keywords])
+        return {**describe_simulator(simulator.func), "arguments": arguments}
     if inspect.ismethod(simulator):
         return {"method": simulator.__name__, "of": describe_simulator(simulator.__self__)}
     if inspect.isfunction(simulator):
@@ -65,24 +68,25 @@ def describe_simulator(simulator: Any, depth: int = 3) -> dict[str, Any]:
     settings = getattr(simulator, "settings", None)
     if settings is None and is_dataclass(simulator) and not isinstance(simulator, type):
         settings = asdict(simulator)
-    if settings is None and not isinstance(simulator, type):
-        members = [member for kind in type(simulator).__mro__ for member in vars(kind).items()]
-        methods = [
-            method for name, method in members if inspect.isfunction(method) and name != "__init__"
-        ]
-        changed = {name for method in methods for name in _stored(method.__code__, "STORE_ATTR")}
-        changed |= {
-            name for name, member in members if isinstance(member, functools.cached_property)
-        }
-        settings = _settings(
-            {
-                name: value
-                for name, value in getattr(simulator, "__dict__", {}).items()
-                if not name.startswith("_")
-            },
-            changed,
-        )
-    return {**described, "settings": _plain(settings, depth)} if settings else described
+    elif settings is None and not isinstance(simulator, type):
+        settings = _public_attributes(simulator)
+    if settings:
+        described["settings"] = _plain(settings, depth)
+    return described
+
+
+def _public_attributes(simulator: Any) -> dict[str, Any]:
+    """Return the attributes that are settings: no method but ``__init__`` assigns to them."""
+    members = [member for kind in type(simulator).__mro__ for member in vars(kind).items()]
+    changed: set[str] = set()
+    for name, member in members:
+        if inspect.isfunction(member) and name != "__init__":
+            changed |= _assigned(member.__code__, "STORE_ATTR")
+        if isinstance(member, functools.cached_property):
+            changed.add(name)
+    attributes = getattr(simulator, "__dict__", {})
+    public = {name: value for name, value in attributes.items() if not name.startswith("_")}
+    return _settings(public, changed)
 
 
 def _describe_function(function: Any) -> dict[str, Any]:
@@ -99,8 +103,8 @@ def _describe_function(function: Any) -> dict[str, Any]:
     given = {
         "defaults": function.__defaults__,
         "keywords": function.__kwdefaults__,
-        "captured": _settings(cells, _stored(code, "STORE_DEREF")),
-        "globals": _settings(found, _stored(code, "STORE_GLOBAL")),
+        "captured": _settings(cells, _assigned(code, "STORE_DEREF")),
+        "globals": _settings(found, _assigned(code, "STORE_GLOBAL")),
     }
     described = {"name": function.__qualname__} | {
         key: _plain(value) for key, value in given.items() if value
@@ -121,10 +125,10 @@ def _named(code: CodeType) -> set[str]:
     return set(code.co_names).union(*map(_named, _inner(code)))
 
 
-def _stored(code: CodeType, instruction: str) -> set[str]:
-    """Return the names that a piece of code, or a function inside it, assigns to with that instruction."""
+def _assigned(code: CodeType, instruction: str) -> set[str]:
+    """Return the names that code, or a function inside it, assigns to with that instruction."""
     own = {step.argval for step in dis.get_instructions(code) if step.opname == instruction}
-    return own.union(*(_stored(one, instruction) for one in _inner(code)))
+    return own.union(*(_assigned(one, instruction) for one in _inner(code)))
 
 
 def _settings(values: Mapping[str, Any], changed: set[str]) -> dict[str, Any]:
@@ -140,14 +144,14 @@ def _settings(values: Mapping[str, Any], changed: set[str]) -> dict[str, Any]:
 
 def _contents(code: CodeType) -> list[Any]:
     """Return what a piece of code consists of, without anything that differs between processes."""
-    constants = [
-        _contents(constant)
-        if isinstance(constant, CodeType)
-        else sorted(map(repr, constant))
-        if isinstance(constant, frozenset)
-        else repr(constant)
-        for constant in code.co_consts
-    ]
+    constants: list[Any] = []
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            constants.append(_contents(constant))
+        elif isinstance(constant, frozenset):
+            constants.append(sorted(map(repr, constant)))
+        else:
+            constants.append(repr(constant))
     return [code.co_code.hex(), code.co_names, constants]
 
 
@@ -158,19 +162,26 @@ def versions() -> dict[str, str]:
     }
 
 
-def check_same(path: Path, given: Mapping[str, Any], stored: Mapping[str, Any]) -> None:
+def check_same_call(path: Path, given: Mapping[str, Any], stored: Mapping[str, Any]) -> None:
     """Refuse a store made by another call and name the first difference."""
-    stored = {"design": "random"} | dict(stored)  # stores made before there was a choice
-    for name in given:
-        # As texts: a NaN is not equal to itself.
-        if json.dumps(given[name], sort_keys=True) != json.dumps(stored.get(name), sort_keys=True):
-            raise InputError(
-                f"{path}: expected a store with {name} {given[name]}, got one with {stored.get(name)}; use another folder, or make the same call"
-            )
+    # Stores made before there was a choice have no design.
+    stored = {"design": "random"} | dict(stored)
+    # A store says more than a call does: its format, extents and versions may be others.
+    comparable = {name: stored[name] for name in given if name in stored}
+    check_same(
+        path,
+        given,
+        comparable,
+        what="a store",
+        remedy="use another folder, or make the same call",
+    )
 
 
 def _plain(value: Any, depth: int = 3) -> Any:
-    """Turn a value into what JSON can hold and compare: arrays and networks by their contents, other objects by kind and attributes."""
+    """Turn a value into what JSON can hold and compare.
+
+    Arrays and networks are compared by their contents, other objects by kind and attributes.
+    """
     if value is None or isinstance(value, _SETTINGS):
         return value
     if isinstance(value, np.generic):
@@ -181,18 +192,13 @@ def _plain(value: Any, depth: int = 3) -> Any:
         return [_plain(item, depth) for item in value]
     if hasattr(value, "__array__"):
         array = np.asarray(value.detach().cpu() if hasattr(value, "detach") else value)
-        contents = (
-            ""
-            if array.dtype.hasobject
-            else hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()[:16]
-        )
+        contents = ""
+        if not array.dtype.hasobject:
+            contents = hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()[:16]
         return f"array {array.dtype} {array.shape} {contents}"
     if callable(getattr(value, "state_dict", None)):
         return {"name": type(value).__qualname__, "state": _plain(dict(value.state_dict()))}
-    if (
-        depth > 0
-        and hasattr(value, "__dict__")
-        and not isinstance(value, FunctionType | type | ModuleType)
-    ):
+    has_attributes = hasattr(value, "__dict__")
+    if depth > 0 and has_attributes and not isinstance(value, FunctionType | type | ModuleType):
         return describe_simulator(value, depth - 1)
     return getattr(value, "__qualname__", type(value).__qualname__)

@@ -1,6 +1,7 @@
-"""The compiled CPU kernel of Lorenz 96: eight trajectories side by side in every vector register, groups of eight in parallel.
+"""The compiled CPU kernel of Lorenz 96: eight trajectories at a time in the vector registers.
 
-All arithmetic is in float64; results do not depend on the number of threads, for every trajectory is integrated by one.
+Groups of eight run in parallel. All arithmetic is in float64; results do not depend on the number
+of threads, for every trajectory is integrated by one.
 """
 
 import numpy as np
@@ -13,12 +14,13 @@ except ImportError:
         "simulating Lorenz 96 needs numba: pip install 'embed-and-emulate[simulators]'"
     ) from None
 
-from eande.simulators.lorenz96 import FIRST_PIECES, Lorenz96
+from eande.simulators.lorenz96_system import FIRST_PIECES, Lorenz96System
 
+# Trajectories in a group: float64 numbers of an AVX-512 register.
 _LANES = 8
 
 
-def trajectories(state: np.ndarray, forcing: np.ndarray, system: Lorenz96) -> np.ndarray:
+def trajectories(state: np.ndarray, forcing: np.ndarray, system: Lorenz96System) -> np.ndarray:
     """Integrate states (n, K + K·J) under forcings (n,) to (n, observations, K + K·J), float32."""
     n, size = state.shape
     groups = -(-n // _LANES)
@@ -32,7 +34,8 @@ def trajectories(state: np.ndarray, forcing: np.ndarray, system: Lorenz96) -> np
     )
     threads = torch.get_num_threads()
     _integrate(packed, forcing[rows], out, system.step, constants, counts)
-    # numba and torch share OpenMP: the kernel leaves torch with as many threads as there are cores, which then fight over them.
+    # numba and torch share OpenMP: the kernel leaves torch with as many threads as there are cores,
+    # also where it was told to use fewer.
     torch.set_num_threads(threads)
     return out
 
@@ -61,8 +64,10 @@ def _store(x, out, group, time):  # type: ignore[no-untyped-def]  # noqa: ANN001
 
 @numba.njit(cache=True, fastmath={"contract"})
 def _advance(x, work, forcing, step, constants, slow, fast):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-    """Take one Runge–Kutta step in place; work holds the stage state, its tendency and the weighted sum."""
-    stage, slope, total = work[0], work[1], work[2]
+    """Take one Runge–Kutta step in place; work holds stage state, tendency and weighted sum."""
+    stage = work[0]
+    slope = work[1]
+    total = work[2]
     _tendency(x, slope, forcing, constants, slow, fast)
     for i in range(x.shape[0]):
         for lane in range(_LANES):
@@ -86,7 +91,9 @@ def _tendency(x, slope, forcing, constants, slow, fast):  # type: ignore[no-unty
     h, c, b = constants
     ring = slow * fast
     for k in range(slow):
-        before, two_before, after = (k - 1) % slow, (k - 2) % slow, (k + 1) % slow
+        before = (k - 1) % slow
+        two_before = (k - 2) % slow
+        after = (k + 1) % slow
         mean = np.zeros(_LANES)
         for j in range(fast):
             for lane in range(_LANES):
@@ -96,11 +103,9 @@ def _tendency(x, slope, forcing, constants, slow, fast):  # type: ignore[no-unty
             slope[k, lane] = advection - x[k, lane] + forcing[lane] - h * c / fast * mean[lane]
         for j in range(fast):
             i = k * fast + j
-            ahead, two_ahead, behind = (
-                slow + (i + 1) % ring,
-                slow + (i + 2) % ring,
-                slow + (i - 1) % ring,
-            )
+            ahead = slow + (i + 1) % ring
+            two_ahead = slow + (i + 2) % ring
+            behind = slow + (i - 1) % ring
             for lane in range(_LANES):
                 advection = -b * x[ahead, lane] * (x[two_ahead, lane] - x[behind, lane])
                 slope[slow + i, lane] = c * (advection - x[slow + i, lane] + h / fast * x[k, lane])

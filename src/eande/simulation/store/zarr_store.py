@@ -1,16 +1,18 @@
-"""The store: simulations in a folder that any number of processes may fill, and that a crash at any moment leaves whole.
+"""The store: a folder that any number of processes may fill, and that no crash can damage.
 
-The folder is a Zarr (version 3) group that any Zarr reader opens, with two arrays, NaN where nothing was written:
+The folder is a Zarr (version 3) group that any Zarr reader opens, with two arrays, NaN where
+nothing was written:
 
     phi  (blocks × block size, D)    one chunk per block
     y    (blocks × block size, …)    one shard per block, uncompressed, a checksum per piece
 
-A block is written by one process: parameters, then data, each file put in place in a single step, and only then its
-commit record, ``commits/<block>.json``, which names every checksum. What has no record does not exist, and is simulated
-again. ``locks/`` keeps two processes from the same block; the system frees a lock when its process dies.
+A block is written by one process: parameters, then data, each file put in place in a single step,
+and only then its commit record, ``commits/<block>.json``, which names every checksum. What has no
+record does not exist, and is simulated again. ``locks/`` keeps two processes from the same block;
+the system frees a lock when its process dies.
 
-The group's attributes say what the simulations are: prior, simulator, seed, block size, versions. A call that would make
-other ones is refused.
+The group's attributes say what the simulations are: prior, simulator, seed, block size, versions. A
+call that would make other ones is refused.
 """
 
 from __future__ import annotations
@@ -26,6 +28,11 @@ from typing import Any
 import numpy as np
 
 from eande.foundations.checks import InputError
+from eande.foundations.files import sync
+from eande.simulation.run.blocks import Outcome, SimulationError, block_sizes
+from eande.simulation.store.commits import CommitRecord, read_records
+from eande.simulation.store.provenance import check_same_call, versions
+from eande.simulation.store.shards import REMEDY, Damaged, Layout
 
 try:
     import zarr
@@ -36,12 +43,9 @@ except ImportError as error:
         f"a store needs zarr ({error}): pip install 'embed-and-emulate[scale]'"
     ) from None
 
-from eande.simulation.run.blocks import Outcome, SimulationError, block_sizes
-from eande.simulation.store.provenance import check_same, versions
-from eande.simulation.store.shards import REMEDY, Damaged, Layout, Record, read_records, sync
-
 FORMAT = 1
-# Pieces of a shard, each with its own checksum, have about this many bytes unless one simulation has more.
+# Pieces of a shard, each with its own checksum, have about this many bytes unless one simulation
+# has more.
 _PIECE_BYTES = 65_536
 # What zarr leaves of metadata it was killed in the middle of writing.
 _DEBRIS = ".partial"
@@ -56,19 +60,19 @@ class Store:
     Example:
         >>> Store("nowhere.zarr")
         Traceback (most recent call last):
-        eande.foundations.checks.InputError: ...nowhere.zarr: expected an eande store, got nothing there
+        eande.foundations.checks.InputError: ...nowhere.zarr: expected an eande store,
+            got nothing there
     """
 
     def __init__(self, path: str | Path) -> None:
         self.path = _as_path(path)
         if not (self.path / "zarr.json").is_file():
-            got = (
-                "nothing there"
-                if not self.path.exists()
-                else "a folder of something else"
-                if self.path.is_dir()
-                else "a file"
-            )
+            if not self.path.exists():
+                got = "nothing there"
+            elif self.path.is_dir():
+                got = "a folder of something else"
+            else:
+                got = "a file"
             raise InputError(f"{self.path}: expected an eande store, got {got}")
         self.about = _read_about(self.path)
 
@@ -96,12 +100,12 @@ class Store:
         path = _as_path(path)
         if path.is_file():
             raise InputError(f"store: expected the name of a folder, got the file {path}")
-        wanted = json.loads(
-            json.dumps(about if block_size is None else {**about, "block_size": block_size})
-        )
+        wanted = dict(about)
+        if block_size is not None:
+            wanted["block_size"] = block_size
         if (path / "zarr.json").exists():
             store = cls(path)
-            check_same(path, wanted, store.about)
+            check_same_call(path, wanted, store.about)
             if store.about["extents"][-1] == n:
                 # Nothing to make or extend: where all is complete, the folder may be read-only.
                 return store
@@ -109,7 +113,8 @@ class Store:
             path.mkdir(parents=True, exist_ok=True)
             if not (path / "zarr.json").exists() and not _is_new(path):
                 raise InputError(
-                    f"store: expected a store or an empty folder, got {path} with other things in it, or without its zarr.json"
+                    "store: expected a store or an empty folder, "
+                    f"got {path} with other things in it, or without its zarr.json"
                 )
             for folder in ("locks", "commits"):
                 (path / folder).mkdir(exist_ok=True)
@@ -118,24 +123,9 @@ class Store:
                     debris.unlink()
                 if not (path / "zarr.json").exists():
                     size = default_size if block_size is None else block_size
-                    new = {
-                        "format": FORMAT,
-                        **about,
-                        "block_size": size,
-                        "extents": [n],
-                        "versions": versions(),
-                    }
-                    _create(
-                        path,
-                        "phi",
-                        len(block_sizes([n], size)) * size,
-                        (dimension,),
-                        {"chunks": (size, dimension)},
-                    )
-                    zarr.create_group(path, attributes={"eande": new})
-                    sync([path / "phi" / "zarr.json", path / "zarr.json", path])
+                    _make(path, n, about, dimension, size)
                 store = cls(path)
-                check_same(path, wanted, store.about)
+                check_same_call(path, wanted, store.about)
                 store._extend(n)
         return store
 
@@ -143,19 +133,21 @@ class Store:
         have = self.about["extents"][-1]
         if n < have:
             raise InputError(
-                f"n: expected at least {have}, what {self.path} is made for, got {n}; Simulations.open(…)[:{n}] takes fewer"
+                f"n: expected at least {have}, what {self.path} is made for, got {n}; "
+                f"Simulations.open(…)[:{n}] takes fewer"
             )
-        if n > have:
-            self._check_described()
-            self.about["extents"].append(n)
-            # Arrays first: a plan must not name a block that has no place.
-            for name in ("phi", "y"):
-                if (self.path / name / "zarr.json").exists():
-                    array = zarr.open_array(self.path / name, mode="r+")
-                    array.resize((len(self.sizes) * self.block_size, *array.shape[1:]))
-                    sync([self.path / name / "zarr.json", self.path / name])
-            zarr.open_group(self.path, mode="r+").attrs["eande"] = self.about
-            sync([self.path / "zarr.json", self.path])
+        if n == have:
+            return
+        self._check_metadata()
+        self.about["extents"].append(n)
+        # Arrays first: the attributes must not name a block that the arrays have no rows for.
+        for name in ("phi", "y"):
+            if (self.path / name / "zarr.json").exists():
+                array = zarr.open_array(self.path / name, mode="r+")
+                array.resize((len(self.sizes) * self.block_size, *array.shape[1:]))
+                sync([self.path / name / "zarr.json", self.path / name])
+        zarr.open_group(self.path, mode="r+").attrs["eande"] = self.about
+        sync([self.path / "zarr.json", self.path])
 
     @property
     def block_size(self) -> int:
@@ -172,28 +164,30 @@ class Store:
         """Where things are now."""
         return Layout.read(self.path, self.block_size)
 
-    def records(self) -> dict[int, Record]:
+    def records(self) -> dict[int, CommitRecord]:
         """Return the commit records of all complete blocks."""
         records, damaged = read_records(self.path)
         for problem in damaged.values():
             raise InputError(
-                f"{self.path}: expected whole commit records, got a damaged one ({problem}); {REMEDY}"
+                f"{self.path}: expected whole commit records, "
+                f"got a damaged one ({problem}); {REMEDY}"
             )
         return records
 
-    def record(self, block: int) -> Record | None:
+    def record(self, block: int) -> CommitRecord | None:
         """Return the commit record of a block, None if it has none."""
         file = self.layout.record_file(block)
         try:
-            return Record.read(file) if file.exists() else None
+            return CommitRecord.read(file) if file.exists() else None
         except Damaged as problem:
             raise InputError(
-                f"{self.path}: expected a whole commit record, got a damaged one ({problem}); {REMEDY}"
+                f"{self.path}: expected a whole commit record, "
+                f"got a damaged one ({problem}); {REMEDY}"
             ) from None
 
     @contextmanager
     def writing(self, block: int) -> Iterator[bool]:
-        """Hold a block for writing; gives False, and holds nothing, while another process does."""
+        """Lock a block for writing; gives False, and locks nothing, while another process does."""
         with _writable(self.path):
             (self.path / "locks").mkdir(exist_ok=True)
             lock = FileLock(self.path / "locks" / f"{block:08d}")
@@ -208,13 +202,13 @@ class Store:
         finally:
             try:
                 if held and self.layout.record_file(block).exists():
-                    # Whoever makes a new lock file from now on looks for the record first, and finds it.
+                    # Whoever makes a new lock file from now on finds the record.
                     Path(lock.lock_file).unlink(missing_ok=True)
             finally:
                 lock.release()
 
     def write(self, block: int, outcome: Outcome) -> Outcome:
-        """Write a block that is held: parameters, data, then the record; returns what was written."""
+        """Write a block that is locked: parameters, data, then the record; return the outcome."""
         with _writable(self.path):
             if outcome.y is not None:
                 outcome = outcome.conform(self._y_shape(outcome.y.shape[1:]))
@@ -230,7 +224,7 @@ class Store:
             layout = self.layout
             for debris in layout.record_file(block).parent.glob(f"{block:08d}.json.*.tmp"):
                 debris.unlink()
-            Record.of(layout, block, len(outcome.phi), outcome.failed).write(layout)
+            CommitRecord.of(layout, block, len(outcome.phi), outcome.failed).write(layout)
         return outcome
 
     def _y_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -238,30 +232,35 @@ class Store:
         if not self.layout.y_shape:
             with FileLock(self.path / "locks" / "store"):
                 if not self.layout.y_shape:
-                    self._check_described()
-                    # Read anew: the store may have been extended since this process opened it.
-                    blocks, size = len(Store(self.path).sizes), self.block_size
-                    wanted = max(1, min(_PIECE_BYTES // (4 * int(np.prod(shape))), size))
-                    together = max(
-                        divisor for divisor in range(1, wanted + 1) if size % divisor == 0
-                    )
-                    _create(
-                        self.path,
-                        "y",
-                        blocks * size,
-                        shape,
-                        {"chunks": (together, *shape), "shards": (size, *shape)},
-                    )
-                    sync([self.path / "y" / "zarr.json", self.path / "y", self.path])
+                    self._check_metadata()
+                    self._create_y(shape)
         return self.layout.y_shape
 
-    def _check_described(self) -> None:
-        """Refuse to go on where data are complete but their description is lost: making it anew would delete them."""
-        if not self.layout.y_shape and any(
-            record.pieces for record in read_records(self.path)[0].values()
-        ):
+    def _create_y(self, shape: tuple[int, ...]) -> None:
+        # Read anew: the store may have been extended since this process opened it.
+        blocks = len(Store(self.path).sizes)
+        size = self.block_size
+        datum_bytes = 4 * int(np.prod(shape))
+        wanted = max(1, min(_PIECE_BYTES // datum_bytes, size))
+        together = max(divisor for divisor in range(1, wanted + 1) if size % divisor == 0)
+        chunks = {"chunks": (together, *shape), "shards": (size, *shape)}
+        _create_array(self.path, "y", (blocks * size, *shape), chunks)
+        sync([self.path / "y" / "zarr.json", self.path / "y", self.path])
+
+    def _has_data(self) -> bool:
+        """Return whether any block is complete and has data."""
+        records, _ = read_records(self.path)
+        return any(record.pieces for record in records.values())
+
+    def _check_metadata(self) -> None:
+        """Refuse to go on where data are there but y/zarr.json is lost.
+
+        Making it anew would delete the data.
+        """
+        if not self.layout.y_shape and self._has_data():
             raise InputError(
-                f"{self.path}: expected y/zarr.json beside the blocks that are complete, got none; put it back from a copy"
+                f"{self.path}: expected y/zarr.json beside the blocks that are complete, got none; "
+                "put it back from a copy"
             )
 
     def check(self) -> dict[int, str]:
@@ -276,7 +275,10 @@ class Store:
         return dict(sorted(damaged.items()))
 
     def discard(self, blocks: Iterable[int]) -> None:
-        """Take back the records of blocks, but for those another process is writing: to the next call of ``simulate`` they are missing."""
+        """Remove the records of blocks: for the next call of ``simulate`` they are missing.
+
+        Blocks that another process is writing are left alone.
+        """
         discarded = False
         for block in blocks:
             with self.writing(block) as held:
@@ -284,42 +286,58 @@ class Store:
                     with _writable(self.path):
                         self.layout.record_file(block).unlink(missing_ok=True)
                     discarded = True
-        if (
-            discarded
-            and self.layout.y_shape
-            and not any(record.pieces for record in read_records(self.path)[0].values())
-        ):
-            # No data are left: their shape is open again, unless another process is writing some.
-            with ExitStack() as held_blocks:
-                if all(
-                    held_blocks.enter_context(self.writing(block))
-                    for block in range(len(self.sizes))
-                ):
-                    with _writable(self.path), FileLock(self.path / "locks" / "store"):
-                        shutil.rmtree(self.path / "y", ignore_errors=True)
+        if discarded and self.layout.y_shape and not self._has_data():
+            self._forget_shape()
+
+    def _forget_shape(self) -> None:
+        """Let the next block written decide the shape again, unless one is being written now."""
+        with ExitStack() as held_blocks:
+            # Stops at the first block that another process holds.
+            if all(
+                held_blocks.enter_context(self.writing(block)) for block in range(len(self.sizes))
+            ):
+                with _writable(self.path), FileLock(self.path / "locks" / "store"):
+                    shutil.rmtree(self.path / "y", ignore_errors=True)
 
 
 def _as_path(path: Any) -> Path:
-    """Take the name of a folder, for good: simulators may change the working directory."""
+    """Take the name of a folder; absolute, for simulators may change the working directory."""
     if not isinstance(path, str | Path) or "://" in str(path) or "\0" in str(path):
         raise InputError(f"store: expected the name of a folder, got {path!r}")
     return Path(path).expanduser().absolute()
 
 
 def _is_new(path: Path) -> bool:
-    """Return whether a folder without zarr.json has nothing in it but what the making of a store may have left when it was killed."""
+    """Return whether a folder without zarr.json can become a store.
+
+    It has nothing in it but what making a store may have left when it was killed.
+    """
+    left_behind = ("locks/store", "phi/zarr.json")
     files = [file for file in path.rglob("*") if file.is_file() and file.suffix != _DEBRIS]
-    return all(
-        file.relative_to(path).as_posix() in ("locks/store", "phi/zarr.json") for file in files
-    )
+    return all(file.relative_to(path).as_posix() in left_behind for file in files)
 
 
-def _create(
-    path: Path, name: str, rows: int, shape: tuple[int, ...], chunks: dict[str, Any]
+def _make(path: Path, n: int, about: Mapping[str, Any], dimension: int, size: int) -> None:
+    """Make a new store; its zarr.json comes last, for with it the store exists."""
+    attributes = {
+        "format": FORMAT,
+        **about,
+        "block_size": size,
+        "extents": [n],
+        "versions": versions(),
+    }
+    rows = len(block_sizes([n], size)) * size
+    _create_array(path, "phi", (rows, dimension), {"chunks": (size, dimension)})
+    zarr.create_group(path, attributes={"eande": attributes})
+    sync([path / "phi" / "zarr.json", path / "zarr.json", path])
+
+
+def _create_array(
+    path: Path, name: str, shape: tuple[int, ...], chunks: dict[str, tuple[int, ...]]
 ) -> None:
     zarr.create_array(
         path / name,
-        shape=(rows, *shape),
+        shape=shape,
         dtype="float32",
         fill_value=float("nan"),
         compressors=[Crc32cCodec()],
@@ -334,11 +352,13 @@ def _read_about(path: Path) -> dict[str, Any]:
         form = int(about["format"])
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise InputError(
-            f"{path}: expected an eande store, got a zarr.json without what a store needs ({type(error).__name__}: {error})"
+            f"{path}: expected an eande store, got a zarr.json without what a store needs "
+            f"({type(error).__name__}: {error})"
         ) from None
     if form > FORMAT:
         raise InputError(
-            f"{path}: expected a store of format {FORMAT} or older, got format {form}: it was written by a newer version of eande"
+            f"{path}: expected a store of format {FORMAT} or older, got format {form}: "
+            "it was written by a newer version of eande"
         )
     return about
 
@@ -354,5 +374,6 @@ def _writable(path: Path) -> Iterator[None]:
                 f"store: expected a folder that can be written, got {path} ({error.strerror})"
             ) from None
         raise SimulationError(
-            f"{path}: could not be written ({error.strerror or error}); what is complete in it stays, and the same call goes on"
+            f"{path}: could not be written ({error.strerror or error}); "
+            "what is complete in it stays, and the same call goes on"
         ) from None

@@ -1,0 +1,103 @@
+"""Checks of what others wrote, where it enters: every refusal names the file or variable."""
+
+from __future__ import annotations
+
+import math
+import struct
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+import torch
+
+from eande.foundations.checks import InputError, check_finite, show_shape
+
+# NumPy's kinds of type for boolean, signed, unsigned and floating-point numbers.
+_NUMERIC = "biuf"
+# What zipfile, numpy, xarray and HDF5 raise when a file is not what it should be.
+_DAMAGE = (
+    OSError,
+    ValueError,
+    KeyError,
+    TypeError,
+    RuntimeError,
+    EOFError,
+    BadZipFile,
+    zlib.error,
+    struct.error,
+)
+
+
+@contextmanager
+def reading(what: str | Path) -> Iterator[None]:
+    """Say in one line what could not be read, and why."""
+    try:
+        yield
+    except InputError:
+        raise
+    except _DAMAGE as error:
+        reason = str(error).partition("\n")[0]
+        raise InputError(
+            f"{what}: expected data that can be read, got {type(error).__name__}: {reason}"
+        ) from error
+
+
+@contextmanager
+def reading_window(
+    name: str, start: int, stop: int, length: int, out: np.ndarray
+) -> Iterator[None]:
+    """Refuse damage while a window is read, NaN and infinity after."""
+    with reading(name), np.errstate(over="ignore"):
+        yield
+    whole = stop - start == length
+    check_finite(name if whole else f"{name}[{start}:{stop}]", torch.from_numpy(out))
+
+
+def as_names(phi: Any) -> tuple[list[str], bool]:
+    """Return the names of the parameters, and whether it is one that may have several numbers."""
+    names = [phi] if isinstance(phi, str) else phi
+    is_list = isinstance(names, Sequence) and len(names) > 0
+    if not is_list or not all(isinstance(name, str) for name in names):
+        raise InputError(f"phi: expected a name or a list of names, got {phi!r}")
+    return list(names), isinstance(phi, str)
+
+
+def check_datum(
+    name: str, shape: tuple[int, ...], dtype: np.dtype, expected: tuple[int, ...] | None = None
+) -> tuple[int, ...]:
+    """Return the shape of a datum, for a scalar (1,).
+
+    Refuse what is not numeric, empty, or of another shape than expected.
+    """
+    shape = tuple(shape) or (1,)
+    if dtype.kind not in _NUMERIC:
+        raise InputError(f"{name}: expected real numbers, got {dtype}")
+    if math.prod(shape) == 0:
+        raise InputError(f"{name}: expected at least one number, got shape {show_shape(shape)}")
+    if expected is not None and shape != expected:
+        raise InputError(
+            f"{name}: expected shape {show_shape(expected)} as in the first file, "
+            f"got {show_shape(shape)}"
+        )
+    return shape
+
+
+def as_floats(name: str, values: np.ndarray) -> np.ndarray:
+    """Turn numbers into contiguous float32 that torch may share."""
+    if values.dtype.kind not in _NUMERIC:
+        raise InputError(f"{name}: expected real numbers, got {values.dtype}")
+    with np.errstate(over="ignore"):
+        return np.require(values, np.float32, ["C", "W"])
+
+
+def import_xarray(user: str) -> Any:
+    """Import xarray, an extra, or say who needs it."""
+    try:
+        import xarray
+    except ImportError:
+        raise ImportError(f"{user} needs xarray: pip install 'embed-and-emulate[scale]'") from None
+    return xarray

@@ -1,0 +1,94 @@
+"""Jobs: a block simulated, in whatever process, and written to the store where there is one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from eande.simulation.run.blocks import Job, Outcome, Simulator, run_block
+
+# What ``begin`` is told before a block is written.
+WRITING = "writing"
+
+
+class Committed(Protocol):
+    """The record of a block that is complete."""
+
+    @property
+    def failed(self) -> dict[int, str]:
+        """Reason of each failed row."""
+        ...
+
+
+class BlockStore(Protocol):
+    """What a job needs of a store; :class:`eande.Store` is one."""
+
+    def record(self, block: int) -> Committed | None:
+        """Return the record of a complete block; None for any other."""
+        ...
+
+    def writing(self, block: int) -> AbstractContextManager[bool]:
+        """Lock a block for writing; gives False, and locks nothing, while another process does."""
+        ...
+
+    def write(self, block: int, outcome: Outcome) -> Outcome:
+        """Write a block that is locked; returns what was written."""
+        ...
+
+
+# Sent to the process that writes, which opens the store itself.
+OpenStore = Callable[[], BlockStore]
+
+
+@dataclass(frozen=True)
+class Report:
+    """What became of a job.
+
+    Args:
+        block: its number.
+        state: ``"done"``, ``"there"`` (another process had done it), ``"busy"`` (another process
+            is simulating it) or ``"dropped"`` (not kept).
+        reasons: of its failed simulations.
+        outcome: the simulations themselves where there is no store.
+    """
+
+    block: int
+    state: str
+    reasons: tuple[str, ...] = ()
+    outcome: Outcome | None = None
+
+
+def run_job(
+    simulator: Simulator,
+    open_store: OpenStore | None,
+    job: Job,
+    begin: Callable[[Any], None] = lambda call: None,
+    keep: Callable[[Outcome], bool] = lambda outcome: True,
+) -> Report:
+    """Simulate a block and write it to the store; without one, return it.
+
+    Args:
+        simulator: takes ``(phi, rng)``.
+        open_store: opens the store.
+        job: the block.
+        begin: told before each call of the simulator which one it is, and before writing.
+        keep: says whether to write the outcome.
+    """
+    if open_store is None:
+        outcome = run_block(simulator, job, begin)
+        return Report(job.block, "done", tuple(outcome.failed.values()), outcome)
+    store = open_store()
+    with store.writing(job.block) as held:
+        if not held:
+            return Report(job.block, "busy")
+        there = store.record(job.block)
+        if there is not None:
+            return Report(job.block, "there", tuple(there.failed.values()))
+        outcome = run_block(simulator, job, begin)
+        if not keep(outcome):
+            return Report(job.block, "dropped")
+        begin(WRITING)
+        written = store.write(job.block, outcome)
+        return Report(job.block, "done", tuple(written.failed.values()))
