@@ -42,7 +42,8 @@ from eande.foundations.checks import (
     check_shape,
     show_shape,
 )
-from eande.inference.normalizer import PriorBank, folds, gain, tied, within
+from eande.inference.levels import tied
+from eande.inference.normalizer import PriorBank, folds, gain, within
 from eande.similarities.similarity import EXPONENTS, Similarity
 
 if TYPE_CHECKING:

@@ -30,10 +30,11 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from eande.inference.normalizer import tied
+from eande.inference.levels import mass_above, tied
 
 # Where the distribution of ranks is compared with the uniform one, and by how many simulated sets of ranks the comparison is calibrated.
 _PLACES, _SETS = 99, 4_000
+_Equal = Callable[[Tensor, Tensor], Tensor]
 # The p-value of ranks less uniform than all simulated ones.
 SMALLEST = 1 / (_SETS + 1)
 
@@ -86,19 +87,10 @@ def weigh(
     """
     count = scores.shape[1]
     log_weights = torch.cat([own.unsqueeze(1), scores], dim=1).double().log_softmax(1)
-    mine, weights = log_weights[:, 0].exp(), log_weights[:, 1:].exp()
-    share = chance.double() * mine
+    mixed = {"weights": log_weights[:, 1:].exp(), "own_weight": log_weights[:, 0].exp()}
 
-    def rank(
-        statistic: Tensor, truth: Tensor, level: Callable[[Tensor, Tensor], Tensor] = torch.eq
-    ) -> Tensor:
-        truth = truth.unsqueeze(1)
-        same = level(statistic, truth)
-        return (
-            weights.masked_fill(same | (statistic > truth), 0).sum(1)
-            + chance * weights.masked_fill(~same, 0).sum(1)
-            + share
-        )
+    def rank(statistic: Tensor, truth: Tensor, equal: _Equal = torch.eq) -> Tensor:
+        return mass_above(-statistic, -truth, ties=chance, equal=equal, **mixed)
 
     def distance(points: Tensor) -> Tensor:
         # By differences: a matrix product would lose the digits that tell draws from the truth.
@@ -185,11 +177,8 @@ def rank_samples(
     count, scale = len(samples), draws.std(0)
     scale = torch.where(scale > 0, scale, 1.0)
 
-    def rank(
-        statistic: Tensor, truth: Tensor, level: Callable[[Tensor, Tensor], Tensor] = torch.eq
-    ) -> Tensor:
-        same = level(statistic, truth)
-        return ((~same & (statistic < truth)).sum() + chance * (same.sum() + 1)) / (count + 1)
+    def rank(statistic: Tensor, truth: Tensor, equal: _Equal = torch.eq) -> Tensor:
+        return mass_above(-statistic, -truth, own_weight=1.0, ties=chance, equal=equal)
 
     mass, effective = [], torch.full((1,), float(count), dtype=torch.float64, device=samples.device)
     for values, drawn in zip(samples.T.contiguous(), draws.T.contiguous(), strict=True):

@@ -18,8 +18,6 @@ from eande.similarities.similarity import Similarity
 _SCORES_AT_ONCE = 8_000_000
 # A log ratio counts where at least so many prior draws carry its normaliser: fewer flatter a sharp model.
 ENOUGH_DRAWS = 100
-# Equal scores differ by rounding, more so where they come from products of other shapes.
-_ROUNDING = 1e-5
 
 
 @dataclass(frozen=True)
@@ -98,11 +96,6 @@ def refine_normalizer(
         (normalizer.effective_draws, better.effective_draws),
     )
     return Normalizer(*(old.masked_scatter(short, new) for old, new in fields))
-
-
-def tied(scores: Tensor, own: Tensor) -> Tensor:
-    """Return which scores equal that of the true parameters but for rounding: all of them, where data say nothing."""
-    return (scores - own).abs() <= _ROUNDING * own.abs().clamp(min=1)
 
 
 def coefficient_of_variation(log_values: Tensor) -> float:
