@@ -14,7 +14,8 @@ import eande
 from conftest import Function, exact_model
 from eande.diagnostics.diagnose import diagnose
 from eande.diagnostics.identifiability import identifiability
-from eande.diagnostics.ranks import uniformity, weigh
+from eande.diagnostics.ranks import weigh
+from eande.diagnostics.uniformity import uniformity
 from eande.inference.samplers.importance import pareto_k
 from eande.networks.mlp import ResidualMLP
 from eande.networks.resnet import ResNet

@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from eande.calibration.calibrate import Calibration
     from eande.diagnostics.belonging import Belonging, Belongs, predictive_check
-    from eande.diagnostics.diagnose import Diagnosis, diagnose
+    from eande.diagnostics.diagnose import diagnose
+    from eande.diagnostics.diagnosis import Diagnosis
     from eande.diagnostics.identifiability import Identifiability, identifiability
     from eande.foundations.checks import EandeWarning, InputError
     from eande.inference.ensemble import ensemble
@@ -68,7 +69,7 @@ _HOMES = {
     "SampleInfo": "inference.samplers.rejection",
     "BudgetExceeded": "inference.samplers.rejection",
     "diagnose": "diagnostics.diagnose",
-    "Diagnosis": "diagnostics.diagnose",
+    "Diagnosis": "diagnostics.diagnosis",
     "identifiability": "diagnostics.identifiability",
     "Identifiability": "diagnostics.identifiability",
     "resample": "inference.samplers.importance",

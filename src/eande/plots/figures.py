@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from eande.diagnostics.diagnose import Diagnosis
+from eande.diagnostics.diagnosis import Diagnosis
 from eande.diagnostics.identifiability import Identifiability
 from eande.foundations.checks import InputError
 from eande.inference.normalizer import ENOUGH_DRAWS
@@ -315,10 +315,7 @@ def diagnosis(found: Diagnosis) -> Figure:
     Args:
         found: by :func:`eande.diagnose`.
     """
-    panels = [
-        (f"ranks of {name}", ranks) for name, ranks in zip(found.names, found.sbc, strict=True)
-    ]
-    panels += [("coverage", found.coverage), ("TARP", found.tarp)]
+    panels = list(found.checks.items())
     columns = min(3, len(panels) + 1)
     rows = -(-(len(panels) + 1) // columns)
     figure = Figure(figsize=(3.6 * columns, 2.9 * rows), layout="constrained")
