@@ -12,6 +12,7 @@ from scipy import stats
 
 import eande
 from conftest import Function, exact_model
+from eande import plots
 from eande.diagnostics.diagnose import diagnose
 from eande.diagnostics.identifiability import identifiability
 from eande.diagnostics.ranks import weigh
@@ -19,7 +20,6 @@ from eande.diagnostics.uniformity import uniformity
 from eande.inference.samplers.importance import pareto_k
 from eande.networks.mlp import ResidualMLP
 from eande.networks.resnet import ResNet
-from eande.plots import figures as plots
 from eande.similarities.similarities import Cosine, Dot
 from eande.simulators.von_mises_fisher import VonMisesFisher
 

@@ -88,9 +88,14 @@ __all__ = [
     "predictive_check", "resample", "SimulationError", "InputError", "EandeWarning",
 ]  # fmt: skip
 
+# eande.plots.diagnosis(…) and eande.bridges.sbi work after `import eande` alone.
+_SUBMODULES = ("plots", "bridges")
+
 
 def __getattr__(name: str) -> Any:
     """Load a public name from its home."""
+    if name in _SUBMODULES:
+        return import_module(f"eande.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'eande' has no attribute {name!r}")
     return getattr(import_module(f"eande.{_HOMES[name]}"), name)
@@ -98,4 +103,4 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     """Return the public names."""
-    return [*__all__, "__version__"]
+    return [*__all__, *_SUBMODULES, "__version__"]
