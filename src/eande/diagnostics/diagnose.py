@@ -12,12 +12,13 @@ import torch
 from rich.progress import track
 from torch import Tensor
 
-from eande.calibration.calibrate import check_pairs, embed_rows, first_of_groups
+from eande.calibration.calibrate import embed_rows
 from eande.diagnostics.diagnosis import Diagnosis
+from eande.diagnostics.held_out import check_held_out
 from eande.diagnostics.ranks import Weighed, join, rank_samples, weigh
 from eande.diagnostics.uniformity import uniformity
 from eande.diagnostics.verdicts import verdicts
-from eande.foundations.checks import InputError, check_count, check_share
+from eande.foundations.checks import check_count, check_share
 from eande.foundations.seeds import derive_seed, generator
 from eande.inference.model import EmbedAndEmulate
 from eande.inference.normalizer import (
@@ -30,7 +31,7 @@ from eande.inference.normalizer import (
 from eande.inference.samplers.importance import pareto_k
 from eande.priors.draws import EmpiricalPrior
 from eande.simulation.read.simulations import Simulations
-from eande.simulation.read.sources import take
+from eande.simulation.read.views import View
 
 # Credible levels whose coverage is reported, in per cent.
 LEVELS = (50, 80, 95)
@@ -48,6 +49,7 @@ def diagnose(
     *,
     draws: int = 50_000,
     samples: int | None = None,
+    views: View | None = None,
     alarm: float = 0.01,
     seed: int = 0,
     progress: bool = True,
@@ -66,10 +68,12 @@ def diagnose(
         samples: rank among this many samples of every posterior, not among weighted prior draws:
             for sharp posteriors of many parameters, which no prior draw comes near. Takes seconds
             per datum.
+        views: what the encoder sees of a simulation, where the model was fitted with views; one
+            fixed view of each is used.
         alarm: how often each check of ranks may raise an alarm about a model that is right; the
             log ratio must be two standard errors above 0.
         seed: of the tie-breaks, TARP's references and samples.
-        progress: whether to show a progress bar while sampling.
+        progress: whether to show progress bars.
 
     Example:
         >>> print(diagnose(model, held_out))  # doctest: +SKIP
@@ -81,12 +85,13 @@ def diagnose(
     check_count("seed", seed, 0)
     if samples is not None:
         check_count("samples", samples, ENOUGH_DRAWS)
-    phi, embedded = _embed(model, held_out)
+    seen = check_held_out("held_out", model, held_out, views, one_per_group=True)
+    phi = seen.phi.to(model.device)
+    embedded = embed_rows(model, seen.y)
     draws = max(draws, _DRAWS_PER_DATUM * len(phi))
-    weighed, normalizer, k = _weigh_all(model, phi, embedded, draws, seed)
+    weighed, normalizer, k = _weigh_all(model, phi, embedded, draws, seed, progress=progress)
     if samples is not None:
-        y = take(held_out.y, first_of_groups(held_out.groups))
-        weighed = _rank_all(model, phi, y, samples, weighed.log_ratio, seed, progress=progress)
+        weighed = _rank_all(model, phi, seen.y, samples, weighed.log_ratio, seed, progress=progress)
     prior_draws = model.prior_bank(model.prior, draws).phi
     # An empirical prior may have fewer draws than were asked for.
     few = len(prior_draws) < _DRAWS_PER_DATUM * len(phi) and samples is None
@@ -119,21 +124,15 @@ def diagnose(
     return replace(found, verdicts=tuple(verdicts(found, alarm, shared=shared is not None)))
 
 
-def _embed(model: EmbedAndEmulate, held_out: Simulations) -> tuple[Tensor, Tensor]:
-    """Return the parameters and embeddings of the first datum of every group."""
-    if not isinstance(held_out, Simulations):
-        raise InputError(
-            "held_out: expected Simulations (from arrays: Simulations.from_arrays(phi, y)), "
-            f"got {type(held_out).__name__}"
-        )
-    check_pairs(model, held_out.phi, held_out.y, held_out.groups)
-    first = first_of_groups(held_out.groups)
-    return held_out.phi[first].to(model.device), embed_rows(model, take(held_out.y, first))
-
-
 @torch.no_grad()
 def _weigh_all(
-    model: EmbedAndEmulate, phi: Tensor, embedded: Tensor, draws: int, seed: int
+    model: EmbedAndEmulate,
+    phi: Tensor,
+    embedded: Tensor,
+    draws: int,
+    seed: int,
+    *,
+    progress: bool,
 ) -> tuple[Weighed, Normalizer, np.ndarray | None]:
     """Weight the bank's draws for all data, some at a time.
 
@@ -149,7 +148,8 @@ def _weigh_all(
     parts: list[Weighed] = []
     normalizers: list[Normalizer] = []
     k: np.ndarray | None = np.zeros(0)
-    for rows in torch.arange(len(phi)).split(max(1, _WEIGHTS_AT_ONCE // len(bank.phi))):
+    batches = torch.arange(len(phi)).split(max(1, _WEIGHTS_AT_ONCE // len(bank.phi)))
+    for rows in track(batches, "weighting prior draws", disable=not progress, transient=True):
         scores = similarity.score(embedded[rows], bank.emulated)
         normalizers.append(normalizer_of_scores(scores, bank.inside))
         if isinstance(model.prior, EmpiricalPrior):
@@ -178,7 +178,7 @@ def _rank_all(
     """Rank the true parameters of all data among samples of their posteriors."""
     references, chance = _randomness(model, phi, seed)
     parts: list[Weighed] = []
-    for i in track(range(len(phi)), "sampling", disable=not progress):
+    for i in track(range(len(phi)), "sampling", disable=not progress, transient=True):
         row = slice(i, i + 1)
         posterior = model.posterior(y[i])
         drawn, _ = posterior.sample(count, seed=derive_seed(seed, "ranked", i))
