@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 
 import eande
-from eande.diagnostics.ranks import Weighed, uniformity, weigh
+from eande.diagnostics.ranks import Weighed, weigh
+from eande.diagnostics.uniformity import uniformity
 from eande.networks.mlp import ResidualMLP
 from eande.simulators.von_mises_fisher import VonMisesFisher
 from eande.studies.records import ResultFile, provenance

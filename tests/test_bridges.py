@@ -282,7 +282,7 @@ def test_a_trainer_without_a_prior_samples_but_has_no_density():
 
 
 def test_the_potential_is_minus_infinity_outside_the_support(model):
-    model.prior = eande.priors.prior.DistributionPrior(
+    model.prior = eande.DistributionPrior(
         torch.distributions.Independent(
             torch.distributions.Uniform(-torch.ones(2), torch.ones(2)), 1
         )

@@ -227,7 +227,7 @@ def test_resampled_draws_follow_the_posterior():
 def test_resampling_says_when_too_few_draws_matter():
     posterior = posterior_of(lambda phi: two_modes(phi, width=0.05), cube(10), draws=5_000)
     with pytest.warns(
-        eande.EandeWarning, match=r"only \d+ of 5000 prior draws carry the posterior, Pareto k"
+        eande.EandeWarning, match=r"effective sample size \d+ of 5000 prior draws, Pareto k"
     ):
         phi, info = posterior.sample(50, sampler=resample)
     assert phi.shape == (50, 10)

@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from eande.calibration.calibrate import Calibration
     from eande.diagnostics.belonging import Belonging, Belongs, predictive_check
-    from eande.diagnostics.diagnose import Diagnosis, diagnose
+    from eande.diagnostics.diagnose import diagnose
+    from eande.diagnostics.diagnosis import Diagnosis
     from eande.diagnostics.identifiability import Identifiability, identifiability
     from eande.foundations.checks import EandeWarning, InputError
     from eande.inference.ensemble import ensemble
@@ -73,7 +74,7 @@ _HOMES = {
     "SampleInfo": "inference.samplers.rejection",
     "BudgetExceeded": "inference.samplers.rejection",
     "diagnose": "diagnostics.diagnose",
-    "Diagnosis": "diagnostics.diagnose",
+    "Diagnosis": "diagnostics.diagnosis",
     "identifiability": "diagnostics.identifiability",
     "Identifiability": "diagnostics.identifiability",
     "resample": "inference.samplers.importance",
@@ -92,9 +93,14 @@ __all__ = [
     "predictive_check", "resample", "SimulationError", "InputError", "EandeWarning",
 ]  # fmt: skip
 
+# eande.plots.diagnosis(…) and eande.bridges.sbi work after `import eande` alone.
+_SUBMODULES = ("plots", "bridges")
+
 
 def __getattr__(name: str) -> Any:
     """Load a public name from its home."""
+    if name in _SUBMODULES:
+        return import_module(f"eande.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'eande' has no attribute {name!r}")
     return getattr(import_module(f"eande.{_HOMES[name]}"), name)
@@ -102,4 +108,4 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     """Return the public names."""
-    return [*__all__, "__version__"]
+    return [*__all__, *_SUBMODULES, "__version__"]

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from eande.diagnostics.diagnose import Diagnosis
+from eande.diagnostics.diagnosis import Diagnosis
 from eande.foundations.checks import InputError, check_count
 from eande.foundations.seeds import derive_seed
 from eande.inference.posterior import Posterior
@@ -95,21 +95,20 @@ def _check_names(names: Sequence[str], taken: set[str]) -> None:
 
 
 def diagnosis_to_arviz(diagnosis: Diagnosis) -> Any:
-    """Return the ranks of a diagnosis as a DataTree: ``coverage``, ``tarp`` and the rank of each parameter, one entry per held-out datum.
+    """Return the ranks of a diagnosis as a DataTree, one entry per held-out datum.
 
-    ArviZ's plots of probability integral transforms take them as they are.
+    They are ``coverage``, ``tarp`` and the rank of each parameter. ArviZ's plots of probability
+    integral transforms take them as they are.
     """
-    _check_names(diagnosis.names, {"chain", "draw", "coverage", "tarp"})
     weighed = diagnosis.weighed
-    ranks = {name: weighed.ranks[:, d].numpy()[None] for d, name in enumerate(diagnosis.names)}
-    stats = {
-        "log_ratio": weighed.log_ratio.numpy()[None],
-        "effective_draws": weighed.effective_draws.numpy()[None],
-    }
+    joint = {name.lower(): ranks for name, ranks in weighed.joint_ranks.items()}
+    _check_names(diagnosis.names, {"chain", "draw", *joint})
+    ranks = dict(zip(diagnosis.names, weighed.ranks.T, strict=True)) | joint
+    stats = {"log_ratio": weighed.log_ratio, "effective_draws": weighed.effective_draws}
+    # The first axis is the chain.
     return from_dict(
         {
-            "posterior": ranks
-            | {"coverage": weighed.level.numpy()[None], "tarp": weighed.tarp.numpy()[None]},
-            "sample_stats": stats,
+            "posterior": {name: values.numpy()[None] for name, values in ranks.items()},
+            "sample_stats": {name: values.numpy()[None] for name, values in stats.items()},
         }
     )

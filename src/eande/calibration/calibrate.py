@@ -16,13 +16,13 @@ import torch
 from eande.calibration.aiming import find_aim
 from eande.calibration.cross_validation import gain, within
 from eande.calibration.exponents import KINDS, OBJECTIVES, find_exponents, tabulate
-from eande.foundations.checks import InputError, check_choice, check_count
-from eande.inference.held_out import check_pairs, embed_rows
+from eande.foundations.checks import check_choice, check_count
+from eande.inference.held_out import check_held_out, embed_rows
 from eande.inference.model import EmbedAndEmulate
 from eande.similarities.calibrated import Calibrated
 from eande.similarities.prior_only import PriorOnly
 from eande.simulation.read.simulations import Simulations
-from eande.simulation.read.views import View, fixed_view_of
+from eande.simulation.read.views import View
 
 
 @dataclass(frozen=True)
@@ -82,14 +82,8 @@ def calibrate(
     check_choice("kind", kind, KINDS)
     check_choice("objective", objective, OBJECTIVES)
     check_count("draws", draws, 2)
-    if not isinstance(held_out, Simulations):
-        raise InputError(
-            "held_out: expected Simulations (from arrays: Simulations.from_arrays(phi, y)), got "
-            f"{type(held_out).__name__}"
-        )
-    y = fixed_view_of(views, held_out.y)
-    groups = held_out.groups
-    check_pairs(model, held_out.phi, y, groups)
+    pairs = check_held_out("held_out", model, held_out, views, one_per_group=False)
+    groups = pairs.groups
     fitted = model
     if isinstance(model.similarity, Calibrated):
         fitted = model.with_similarity(model.similarity.inner)
@@ -97,8 +91,8 @@ def calibrate(
     from_prior = isinstance(fitted.similarity, PriorOnly)
     trained = fitted.with_similarity(fitted.similarity.trained)
     similarity = trained.similarity
-    f = embed_rows(trained, y)
-    g = trained.emulate_all(held_out.phi.to(model.device))
+    f = embed_rows(trained, pairs.y)
+    g = trained.emulate_all(pairs.phi.to(model.device))
     bank = trained.prior_bank(trained.prior, draws)
     features = similarity.features(f)
     search = partial(

@@ -74,7 +74,7 @@ def synthetic(
 
     try:
         # Before hours of work, not after.
-        from eande.plots import figures as _plots  # noqa: F401
+        import eande.plots.style as _style  # noqa: F401
 
         with bar:
             results = study.run_study(
@@ -114,7 +114,7 @@ def _synthetic_table(rows: list[dict[str, Any]]) -> Table:
 def _synthetic_figures(
     results: list[dict[str, Any]], paper: dict[tuple[int, bool], float], output: Path
 ) -> list[Path]:
-    from eande.plots import figures as plots
+    from eande import plots
 
     def name(kappa: int, redundant: bool) -> str:
         return f"{'multimodal' if redundant else 'unimodal'}, κ = {kappa}"
@@ -372,7 +372,7 @@ def _ring_table(runs: list[dict[str, Any]], samples: int) -> Table:
 def _ring_figure(run: dict[str, Any], path: Path) -> Path:
     import torch
 
-    from eande.plots import figures as plots
+    from eande import plots
     from eande.studies import ring
 
     # An observation whose ring lies inside the square.

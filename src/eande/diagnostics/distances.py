@@ -17,7 +17,9 @@ from eande.foundations.checks import (
 
 
 def l1_distance(log_q: Tensor, log_p: Tensor) -> Tensor:
-    """Return Σ_i |q_i − p_i| with both normalised over the same prior draws, (m, k) × (m, k) → (m,): the paper's, twice the total variation.
+    """Return Σ_i |q_i − p_i|, both normalised over the same prior draws, (m, k), (m, k) → (m,).
+
+    This is the paper's distance, twice the total variation.
 
     Example:
         >>> l1_distance(torch.zeros(1, 2), torch.tensor([[0.0, -torch.inf]]))
@@ -27,24 +29,32 @@ def l1_distance(log_q: Tensor, log_p: Tensor) -> Tensor:
 
 
 def linear_r2(x: Tensor, y: Tensor) -> float:
-    """Return the share of the variance of ``y`` (m, k) that the best affine map of ``x`` (m, n) explains."""
-    x, y = x.double(), y.double()
+    """Return the share of the variance of ``y`` (m, k) that an affine map of ``x`` (m, n) explains.
+
+    It is R² of the least-squares fit.
+    """
+    x = x.double()
+    y = y.double()
     design = torch.cat([x, torch.ones(len(x), 1, dtype=x.dtype)], dim=1)
     residual = y - design @ torch.linalg.lstsq(design, y).solution
     return (1 - residual.square().sum() / (y - y.mean(0)).square().sum()).item()
 
 
 def best_rotation(x: Tensor, y: Tensor) -> Tensor:
-    """Return the orthogonal R (n, n), either orientation, that minimises Σ ‖R x_i − y_i‖² over rows (m, n)."""
+    """Return the orthogonal R (n, n) that minimises Σ ‖R x_i − y_i‖² over rows (m, n).
+
+    Reflections are allowed.
+    """
     u, _, vh = torch.linalg.svd(y.double().T @ x.double())
     return u @ vh
 
 
 def squared_mmd(first: Tensor, second: Tensor, bandwidths: Sequence[float]) -> Tensor:
-    """Return the squared maximum mean discrepancy of two sets of points (…, m, D), (…, k, D), with the kernel e^{−‖x − y‖² / 2σ²}.
+    """Return the squared maximum mean discrepancy of sets of points (…, m, D) and (…, k, D).
 
-    This is the V-statistic, as in the paper: for two sets of M points from one law it is about 2/M, not zero. Differences are taken in
-    float64 and not through a matrix product, which would lose most digits of small distances.
+    The kernel is e^{−‖x − y‖² / 2σ²}. This is the V-statistic, as in the paper: for two sets of M
+    points of one distribution it is about 2/M, not zero. Differences are taken in float64 and not
+    through a matrix product, which would lose most digits of small distances.
 
     Args:
         first: points, or several sets of them.
@@ -59,58 +69,61 @@ def squared_mmd(first: Tensor, second: Tensor, bandwidths: Sequence[float]) -> T
         check_positive("bandwidths", bandwidth)
 
     def mean_kernels(x: Tensor, y: Tensor) -> Tensor:
-        # Coordinate by coordinate: torch.cdist gives every pair of points a block of the GPU, and takes thirty times as long.
+        # Coordinate by coordinate: torch.cdist uses a GPU block per pair of points, and takes
+        # thirty times as long.
         pairs = zip(x.double().unbind(-1), y.double().unbind(-1), strict=True)
         squares = sum(
             ((a.unsqueeze(-1) - b.unsqueeze(-2)).square() for a, b in pairs),
             start=torch.zeros((), dtype=torch.float64, device=x.device),
         )
-        return torch.stack(
-            [(squares / (-2 * bandwidth**2)).exp().mean((-1, -2)) for bandwidth in bandwidths]
-        )
+        kernels = [(squares / (-2 * bandwidth**2)).exp() for bandwidth in bandwidths]
+        return torch.stack([kernel.mean((-1, -2)) for kernel in kernels])
 
-    return (
-        mean_kernels(first, first) + mean_kernels(second, second) - 2 * mean_kernels(first, second)
-    )
+    within = mean_kernels(first, first) + mean_kernels(second, second)
+    return within - 2 * mean_kernels(first, second)
 
 
 def c2st(
     reference: Any, samples: Any, *, seed: int = 1, folds: int = 5, jobs: int | None = None
 ) -> float:
-    """Return how often a classifier that was trained to tell two sets of samples (n, D) apart is right on others: ½ where they agree.
+    """Return the classifier two-sample test of two sets of samples (n, D): ½ where they agree.
 
-    The protocol is sbibm's, whose published scores it is meant to be compared with: both sets standardised by the reference, an MLP of two layers of
-    10 D units with scikit-learn's other defaults, five shuffled folds. The score depends on the number of samples: fewer give a lower one.
+    It is the held-out accuracy of a classifier trained to tell the sets apart. The protocol is
+    sbibm's, so that its published scores can be compared: both sets standardised by the
+    reference, an MLP with two layers of 10 D units and scikit-learn's other defaults, five
+    shuffled folds. The score depends on the number of samples: fewer give a lower one.
 
     Args:
         reference: samples of the exact posterior, say.
         samples: those to judge, as many.
         seed: of the folds and of the classifier; 1 in sbibm.
-        folds: their number.
-        jobs: how many of them at a time, in processes of their own; None for one.
+        folds: number of cross-validation folds.
+        jobs: number of processes that work on the folds; None for one.
     """
     try:
         from sklearn.model_selection import KFold, cross_val_score
         from sklearn.neural_network import MLPClassifier
     except ImportError as error:
         raise ImportError(
-            f"the classifier two-sample test needs scikit-learn ({error}): pip install 'embed-and-emulate[sbibm]'"
+            f"the classifier two-sample test needs scikit-learn ({error}): "
+            "pip install 'embed-and-emulate[sbibm]'"
         ) from None
-    first, second = (
-        as_float_tensor("reference", reference).cpu(),
-        as_float_tensor("samples", samples).cpu(),
-    )
+    first = as_float_tensor("reference", reference).cpu()
+    second = as_float_tensor("samples", samples).cpu()
     check_shape("reference", first, ("n", "D"))
     check_shape("samples", second, ("n", first.shape[1]))
     check_finite("reference", first)
     check_finite("samples", second)
     if len(first) != len(second) or len(first) < folds:
         raise InputError(
-            f"samples: expected as many as of the reference, at least {folds}, got {len(second)} and {len(first)}"
+            f"samples: expected as many as of the reference, at least {folds}, "
+            f"got {len(second)} and {len(first)}"
         )
-    if (first.std(0) == 0).any():
+    constant = (first.std(0) == 0).nonzero()
+    if len(constant):
         raise InputError(
-            f"reference: expected every column to vary, got a constant one at index {int((first.std(0) == 0).nonzero()[0])}"
+            "reference: expected every column to vary, "
+            f"got a constant one at index {int(constant[0])}"
         )
     # By torch, not numpy: the last bit of a mean can move the score by a hundredth.
     both = ((torch.cat([first, second]) - first.mean(0)) / first.std(0)).numpy()
@@ -120,6 +133,7 @@ def c2st(
     )
     labels = np.repeat([0, 1], [len(first), len(second)])
     split = KFold(folds, shuffle=True, random_state=seed)
-    return float(
-        cross_val_score(classifier, both, labels, cv=split, scoring="accuracy", n_jobs=jobs).mean()
+    accuracies = cross_val_score(
+        classifier, both, labels, cv=split, scoring="accuracy", n_jobs=jobs
     )
+    return float(accuracies.mean())

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from eande import plots
 from eande.diagnostics.diagnose import LEVELS
 from eande.foundations.checks import InputError
-from eande.plots import figures as plots
 from eande.studies.lorenz96 import BASELINES, METHODS, read_pictures
 from eande.studies.records import read_json, table
 from eande.studies.ring import HALF_WIDTH

@@ -11,7 +11,6 @@ A view with ``reads_rows = True`` gets the batch unread
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -160,8 +159,3 @@ def fixed_views(views: View | None, y: Tensor | Source) -> Iterator[Tensor]:
     together = max(1, min(_NUMBERS_TOGETHER // math.prod(y.shape[1:]), _ROWS_TOGETHER))
     for part, index in enumerate(torch.arange(len(y)).split(together)):
         yield draw_view(views, Rows(y, index), 0, "fixed", part)
-
-
-def fixed_view_of(views: View | None, y: Any) -> Any:
-    """Return one fixed view of every datum as one tensor; the data themselves without views."""
-    return y if views is None else torch.cat(list(fixed_views(views, y)))
