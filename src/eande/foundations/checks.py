@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
@@ -121,3 +121,12 @@ def check_choice(name: str, value: object, choices: Sequence[str]) -> None:
     """Refuse a word that is not one of the choices."""
     if value not in choices:
         raise InputError(f"{name}: expected one of {', '.join(map(repr, choices))}, got {value!r}")
+
+
+def check_same(
+    where: object, expected: Mapping[str, Any], found: Mapping[str, Any], *, what: str, remedy: str
+) -> None:
+    """Refuse what was made by another call; name the first thing that differs."""
+    for name in [*expected, *(name for name in found if name not in expected)]:
+        if name not in expected or name not in found or expected[name] != found[name]:
+            raise InputError(f"{where}: expected {what} with the same {name}, got others; {remedy}")

@@ -7,9 +7,10 @@ is refused with one line. The file replaces an older one in a single step: a cra
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -17,6 +18,27 @@ from safetensors.torch import save
 from torch import Tensor
 
 from eande.foundations.checks import InputError
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[IO[bytes]]:
+    """Open a new file for writing that replaces ``path`` in one step when the block ends."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_json(path: Path, document: Mapping[str, Any]) -> None:
+    """Write a JSON document in one step: a reader sees the old one or the new one."""
+    with replacing(path) as file:
+        file.write((json.dumps(document, indent=1) + "\n").encode())
 
 
 def write_tensors(
