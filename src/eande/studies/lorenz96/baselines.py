@@ -1,11 +1,14 @@
-"""Other methods on the Lorenz 96 study: NPE-C and NRE-C through the package sbi, and a generic critic trained by E&E's loss.
+"""Other methods on the Lorenz 96 study: NPE-C and NRE-C through sbi, and a generic critic.
 
-sbi runs the encoder again for every φ, in training and in sampling. Here every datum is embedded once and sbi's own networks and losses get
-the embedding: the same windows, backbone, optimiser, average of weights and choice by the held-out log ratio as for E&E.
+sbi runs the encoder again for every φ, in training and in sampling. Here every datum is embedded
+once and sbi's own networks and losses get the embedding: the same windows, backbone, optimiser,
+average of weights and choice by the held-out log ratio as for E&E.
 
-    npe-c    a normalising flow q(φ | f(y)), maximum likelihood; what leaks out of the prior's box is cut off and q normalised anew
+    npe-c    a normalising flow q(φ | f(y)), maximum likelihood; what leaks out of the prior's box
+             is cut off and q normalised anew
     nre-c    a classifier h(f(y), φ) ≈ log r, NRE-C's loss with K classes and weight γ
-    critic   the same classifier under E&E's symmetric InfoNCE over all pairs of a batch: is it the loss that wins, or the architecture?
+    critic   the same classifier under E&E's symmetric InfoNCE over all pairs of a batch: is it the
+             loss that wins, or the architecture?
 
 References:
     Greenberg, Nonnenmacher and Macke, *Automatic Posterior Transformation*, 2019 (NPE-C);
@@ -40,14 +43,19 @@ from eande.inference.samplers.rejection import BudgetExceeded, SampleInfo, accep
 from eande.networks.standardizer import Standardizer
 from eande.simulation.read.views import View, fixed_views
 from eande.simulators.lorenz96 import Lorenz96
-from eande.studies.lorenz96 import BASELINES, Data, Size, make_encoder, make_views
-from eande.studies.through_sbi import PAIRS_AT_ONCE, Head, Loss, make_head, make_loss
+from eande.studies.lorenz96.data import Data
+from eande.studies.lorenz96.networks import make_encoder, make_views
+from eande.studies.lorenz96.sizes import Size
+from eande.studies.lorenz96.through_sbi import PAIRS_AT_ONCE, Head, Loss, make_head, make_loss
 from eande.training.batches import Batch, Batches
 from eande.training.checkpoints import TrainingState
 from eande.training.fit import learning_rate_factor
 
-# Draws per datum in validation: of the prior, which carry the normaliser, and of a flow, which tell only what share of it lies in the box.
-_VALIDATION_DRAWS, _FLOW_DRAWS = 10_000, 1_000
+BASELINES = ("nre-c", "npe-c", "critic")
+# Draws per datum in validation: of the prior, for the normaliser; of a flow, which tell only what
+# share of it lies in the box.
+_VALIDATION_DRAWS = 10_000
+_FLOW_DRAWS = 1_000
 
 
 @dataclass(frozen=True)
@@ -61,14 +69,17 @@ class BaselineSettings:
         weight_decay: AdamW's, on matrices only.
         gradient_clip: largest gradient norm; sbi's default.
         ema: decay of the moving average of the weights, which is what is validated and returned.
-        network: of sbi: a flow (``"zuko_nsf"``, ``"zuko_maf"``, …) or a classifier (``"resnet"``, ``"mlp"``); empty for zuko_nsf or resnet.
+        network: of sbi: a flow (``"zuko_nsf"``, ``"zuko_maf"``, …) or a classifier
+            (``"resnet"``, ``"mlp"``); empty for zuko_nsf or resnet.
         width: hidden features of that network.
-        options: further arguments of sbi's ``posterior_nn`` or ``classifier_nn``, such as ``{"num_transforms": 8}``.
+        options: further arguments of sbi's ``posterior_nn`` or ``classifier_nn``, such as
+            ``{"num_transforms": 8}``.
         classes: K of NRE-C.
         gamma: γ of NRE-C.
         turn: whether the ring is turned at random.
         validations: how often in all.
-        compile: whether to compile a ResNet encoder on a GPU, and to record the step.
+        compile: whether to compile a ResNet encoder on a GPU, and to run the step as a CUDA
+            graph.
     """
 
     batch_size: int | None = None
@@ -88,7 +99,10 @@ class BaselineSettings:
 
 
 class Baseline(nn.Module):
-    """An encoder and a head. What a :class:`~eande.inference.posterior.Posterior` asks of a model is here under the names it knows.
+    """An encoder and a head.
+
+    It has what a :class:`~eande.inference.posterior.Posterior` asks of a model, under the same
+    names.
 
     Args:
         kind: ``"npe-c"``, ``"nre-c"`` or ``"critic"``.
@@ -117,7 +131,8 @@ class Baseline(nn.Module):
 
         Args:
             y: windows.
-            draws: prior draws for the normaliser; for a flow, its own draws, which tell how much of it lies in the box.
+            draws: prior draws for the normaliser; for a flow, its own draws, which tell how much
+                of it lies in the box.
         """
         observed = as_float_tensor("y", y, device=self.device)
         embedded = torch.cat(
@@ -149,7 +164,10 @@ class Baseline(nn.Module):
         return PriorBank(phi, self.emulate(phi), self.prior.contains(phi))
 
     def normalizer(self, embedded: Tensor, draws: int) -> Normalizer:
-        """Estimate log C of embeddings (m, n) over prior draws; for a flow, the log of its share in the box over draws of its own."""
+        """Estimate log C of embeddings (m, n) over prior draws.
+
+        For a flow it is the log of its share in the box, over draws of its own.
+        """
         if self.kind != "npe-c":
             return estimate_normalizer(cast(Any, self.similarity), embedded, self.bank(draws))
         draws = min(draws, _FLOW_DRAWS * 10)
@@ -167,7 +185,10 @@ class Baseline(nn.Module):
 
     @torch.no_grad()
     def held_out(self, data: Data, views: View) -> HeldOutScore:
-        """Score the validation pairs as E&E does, with ten times the prior draws where they are too few."""
+        """Score the validation pairs as E&E does.
+
+        Where the effective prior draws are too few, with ten times as many.
+        """
         embedded = torch.cat(
             [
                 self.encoder(y.to(self.device))
@@ -189,7 +210,7 @@ class Baseline(nn.Module):
 
 
 class BaselinePosterior(Posterior):
-    """A posterior of a baseline: a flow is drawn from directly, a ratio by acceptance–rejection as for E&E."""
+    """A posterior of a baseline: flows are sampled directly, ratios by acceptance–rejection."""
 
     def sample(
         self, n: int, *, seed: int = 0, sampler: Sampler | None = None, **options: Any
@@ -279,7 +300,7 @@ def train_baseline(
             [],
             max(1, epochs // settings.validations),
         )
-        # The flows of nflows look at their values in every step, which a recording cannot.
+        # The flows of nflows look at their values in every step, which a CUDA graph cannot.
         gradient = Recorder(
             partial(_gradient, model, loss),
             enabled=compiled and "nflows" not in type(head.network).__name__.lower(),

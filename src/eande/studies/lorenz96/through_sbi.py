@@ -1,4 +1,8 @@
-"""The package sbi, and all that touches it: its networks as heads on our embeddings, its losses, and what its users do without us."""
+"""All that touches the package sbi: its networks as heads on our embeddings, its losses, its use.
+
+A head scores pairs of an embedding and parameters. :func:`as_sbi_does` times what users of sbi do
+without us.
+"""
 
 import math
 import time
@@ -12,7 +16,9 @@ from torch import Tensor, nn
 from eande.foundations.seeds import global_seed
 from eande.simulation.read.views import RandomWindow, fixed_views
 from eande.simulators.lorenz96 import Lorenz96
-from eande.studies.lorenz96 import WINDOW, Data, Size, make_encoder
+from eande.studies.lorenz96.data import Data
+from eande.studies.lorenz96.networks import make_encoder
+from eande.studies.lorenz96.sizes import WINDOW, Size
 from eande.training.losses import info_nce
 
 # Pairs that pass through a head at once: all those of a batch of 500.
@@ -35,16 +41,20 @@ def load_sbi() -> Any:
 
 
 class Head(nn.Module):
-    """A network of sbi as a score of pairs, in nats: log r up to a factor C(y). It stands where E&E has the similarity of two points.
+    """A network of sbi as a score of pairs, in nats: log r up to a term log C(y).
+
+    It stands where E&E has the similarity of two points.
 
     Args:
         network: takes standardised parameters and embeddings.
-        log_density: the log density of standardised parameters under the prior, for a flow; None for a classifier.
+        log_density: the log density of standardised parameters under the prior, for a flow; None
+            for a classifier.
     """
 
     def __init__(self, network: Any, log_density: float | None) -> None:
         super().__init__()
-        self.network, self.log_density = network, log_density
+        self.network = network
+        self.log_density = log_density
 
     def paired_score(self, embedded: Tensor, phi: Tensor) -> Tensor:
         """Return the scores of matching rows, (m, n) × (m, D) → (m,)."""
@@ -54,7 +64,9 @@ class Head(nn.Module):
 
     def score(self, embedded: Tensor, phi: Tensor) -> Tensor:
         """Return the scores of all pairs, (m, n) × (k, D) → (m, k)."""
-        rows, m, k = max(1, PAIRS_AT_ONCE // len(phi)), len(embedded), len(phi)
+        m = len(embedded)
+        k = len(phi)
+        rows = max(1, PAIRS_AT_ONCE // k)
         if m > rows:
             return torch.cat([self.score(part, phi) for part in embedded.split(rows)])
         if m * k > PAIRS_AT_ONCE:
@@ -64,31 +76,38 @@ class Head(nn.Module):
         return self.paired_score(embedded.repeat_interleave(k, 0), phi.repeat(m, 1)).view(m, k)
 
     def draw(self, embedded: Tensor, draws: int) -> Tensor:
-        """Draw standardised parameters from a flow, shape (m, draws, D), in or out of the prior's box."""
+        """Draw standardised parameters from a flow, shape (m, draws, D).
+
+        They may lie outside the prior's box.
+        """
         with torch.no_grad(), warnings.catch_warnings():
-            warnings.filterwarnings(
-                "ignore", message=".*triangular_solve"
-            )  # nflows calls what torch wants to be rid of
+            # nflows calls a function that torch has deprecated.
+            warnings.filterwarnings("ignore", message=".*triangular_solve")
             return self.network.sample((draws,), embedded).transpose(0, 1)
 
 
 def make_head(kind: str, network: str, dimension: int, width: int, options: dict[str, Any]) -> Head:
-    """Make a flow (for ``"npe-c"``) or a classifier of sbi for embeddings; it gets parameters that the prior has standardised, exactly."""
-    prior, nets = Lorenz96().prior, load_sbi().neural_nets
-    make, name = (
-        (nets.posterior_nn, network or "zuko_nsf")
-        if kind == "npe-c"
-        else (nets.classifier_nn, network or "resnet")
-    )
-    build = make(name, z_score_theta="none", z_score_x="none", hidden_features=width, **options)
-    log_density = (
-        prior.log_prob(prior.low.unsqueeze(0)).item()
-        + prior.location_and_scale()[1].log().sum().item()
-    )
-    return Head(
-        build(torch.zeros(2, prior.dimension), torch.zeros(2, dimension)),
-        log_density if kind == "npe-c" else None,
-    )
+    """Make a flow (for ``"npe-c"``) or a classifier of sbi for embeddings.
+
+    It gets parameters standardised by the exact mean and standard deviation of the prior.
+
+    Args:
+        kind: ``"npe-c"``, ``"nre-c"`` or ``"critic"``.
+        network: sbi's name of it; empty for zuko_nsf or resnet.
+        dimension: of the embeddings.
+        width: hidden features.
+        options: further arguments of ``posterior_nn`` or ``classifier_nn``.
+    """
+    prior = Lorenz96().prior
+    nets = load_sbi().neural_nets
+    common = {"z_score_theta": "none", "z_score_x": "none", "hidden_features": width} | options
+    phi = torch.zeros(2, prior.dimension)
+    embedded = torch.zeros(2, dimension)
+    if kind != "npe-c":
+        return Head(nets.classifier_nn(network or "resnet", **common)(phi, embedded), None)
+    _, scale = prior.location_and_scale()
+    log_density = prior.log_prob(prior.low.unsqueeze(0)).item() + scale.log().sum().item()
+    return Head(nets.posterior_nn(network or "zuko_nsf", **common)(phi, embedded), log_density)
 
 
 def make_loss(kind: str, head: Head, *, classes: int, gamma: float) -> Loss:
@@ -105,39 +124,50 @@ def make_loss(kind: str, head: Head, *, classes: int, gamma: float) -> Loss:
         return symmetric
 
     def contrastive(embedded: Tensor, phi: Tensor) -> Tensor:
-        options = min(classes, len(phi) - 1)
-        return nre_c(
-            _options(head, embedded, phi, options),
-            _options(head, embedded, phi, options + 1)[:, 1:],
-            gamma,
-        )
+        count = min(classes, len(phi) - 1)
+        joint = _score_classes(head, embedded, phi, count)
+        marginal = _score_classes(head, embedded, phi, count + 1)[:, 1:]
+        return nre_c(joint, marginal, gamma)
 
     return contrastive
 
 
 def nre_c(joint: Tensor, marginal: Tensor, gamma: float) -> Tensor:
-    """Return NRE-C's loss of log ratios (m, K): of each datum's own parameters, first, and K − 1 others', and of K others' alone.
+    """Return NRE-C's loss.
 
-    It is sbi's, written so that a GPU can record it: sbi's own looks at the result for every batch.
+    With h the log ratios it is
+
+        −1/(1 + γ) E[ γ log (γ e^{h₁} / (K + γ Σ e^{h_k})) + log (K / (K + γ Σ e^{h'_k})) ].
+
+    It is sbi's, written so that a CUDA graph can hold it: sbi's own looks at the value of every
+    batch.
+
+    Args:
+        joint: h (m, K), of each datum's own parameters, first, and of K − 1 others'.
+        marginal: h' (m, K), of K others' parameters.
+        gamma: γ, the weight.
     """
-    least = math.log(joint.shape[1])
-    # log (K + γ Σ e^h)
-    own, others = (
-        torch.logaddexp(math.log(gamma) + scores.logsumexp(1), scores.new_full((), least))
-        for scores in (joint, marginal)
-    )
-    return -(gamma * (math.log(gamma) + joint[:, 0] - own) + (least - others)).mean() / (1 + gamma)
+    log_classes = math.log(joint.shape[1])
+    log_gamma = math.log(gamma)
+
+    def log_sum(scores: Tensor) -> Tensor:
+        return torch.logaddexp(log_gamma + scores.logsumexp(1), scores.new_full((), log_classes))
+
+    own = log_gamma + joint[:, 0] - log_sum(joint)
+    none = log_classes - log_sum(marginal)
+    return -(gamma * own + none).mean() / (1 + gamma)
 
 
-def _options(head: Head, embedded: Tensor, phi: Tensor, count: int) -> Tensor:
-    """Return the scores (m, count) of each datum with its own parameters, first, and with others of the batch, all different."""
-    chance = torch.rand(len(phi), len(phi), device=phi.device) + 2 * torch.eye(
-        len(phi), device=phi.device
-    )
-    chosen = chance.topk(count).indices
-    return head.paired_score(embedded.repeat_interleave(count, 0), phi[chosen].flatten(0, 1)).view(
-        -1, count
-    )
+def _score_classes(head: Head, embedded: Tensor, phi: Tensor, count: int) -> Tensor:
+    """Return the scores (m, count) of each datum with its own parameters, first, and with others.
+
+    The others are of the same batch, at random, all different.
+    """
+    n = len(phi)
+    # Between 2 and 3 on the diagonal, so that a datum's own parameters come first.
+    chance = torch.rand(n, n, device=phi.device) + 2 * torch.eye(n, device=phi.device)
+    others = phi[chance.topk(count).indices].flatten(0, 1)
+    return head.paired_score(embedded.repeat_interleave(count, 0), others).view(-1, count)
 
 
 class Quiet:
@@ -162,9 +192,11 @@ def as_sbi_does(
     epochs: int = 1,
     seed: int = 0,
 ) -> dict[str, Any]:
-    """Time what a user of sbi does: train with the encoder as embedding net, then evaluate the posterior of one datum at many φ.
+    """Time what a user of sbi does.
 
-    sbi copies the datum for every φ and runs the encoder on each copy. Chunks are the user's own remedy; the best size is found by trying.
+    That is: train with the encoder as embedding net, then evaluate the posterior of one datum at
+    many φ. sbi copies the datum for every φ and runs the encoder on each copy. Chunks are the
+    user's own remedy; the best size is found by trying.
 
     Args:
         kind: ``"npe-c"`` or ``"nre-c"``.
@@ -176,10 +208,10 @@ def as_sbi_does(
         epochs: of training.
         seed: of the networks and of the φ.
     """
-    observed, sbi = data.test_y[:1].to(device), load_sbi()
+    observed = data.test_y[:1].to(device)
     phi = Lorenz96().prior.sample(count, seed=seed).to(device)
     with global_seed(seed, "as sbi does", device=torch.device(device)):
-        trainer, box = _user_trainer(sbi, kind, size, device, seed)
+        trainer, prior = _user_trainer(kind, size, device, seed)
         x = torch.cat(list(fixed_views(RandomWindow(WINDOW), data.train.y)))
         began = time.perf_counter()
         with warnings.catch_warnings():
@@ -187,31 +219,18 @@ def as_sbi_does(
             estimator = trainer.append_simulations(data.train.phi.to(device), x.to(device)).train(
                 max_num_epochs=epochs, training_batch_size=min(size.batch_size, len(x) // 2)
             )
-        found: dict[str, Any] = {
-            "kind": kind,
-            "phis": count,
-            "seconds_training": time.perf_counter() - began,
-            "epochs": epochs,
-        }
-    if kind == "npe-c":
-        posterior = trainer.build_posterior(estimator)
-
-        def value(phi: Tensor) -> Tensor:
-            return posterior.log_prob(phi, x=observed, norm_posterior=False)
-    else:
-        potential = sbi.inference.potentials.ratio_estimator_based_potential(
-            estimator, box, observed
-        )[0]
-
-        def value(phi: Tensor) -> Tensor:
-            return potential(phi, track_gradients=False)
-
+        seconds_training = time.perf_counter() - began
+    value = _user_value(kind, trainer, estimator, prior, observed)
     rates = {
-        size: min(_seconds(value, [phi[:size]]) for _ in range(2)) / min(size, count)
-        for size in chunks
+        chunk: min(_seconds(value, [phi[:chunk]]) for _ in range(2)) / min(chunk, count)
+        for chunk in chunks
     }
-    best = min(rates, key=lambda size: rates[size])
-    found |= {
+    best = min(rates, key=lambda chunk: rates[chunk])
+    found: dict[str, Any] = {
+        "kind": kind,
+        "phis": count,
+        "seconds_training": seconds_training,
+        "epochs": epochs,
         "seconds_per_phi": rates,
         "chunk": best,
         "seconds": _seconds(value, phi.split(best)),
@@ -226,20 +245,33 @@ def as_sbi_does(
         return found | {"unchunked": str(error).splitlines()[0]}
 
 
-def _user_trainer(sbi: Any, kind: str, size: Size, device: str, seed: int) -> tuple[Any, Any]:
-    """Return a trainer of sbi with the encoder as its embedding net, and the prior; all else is sbi's default."""
-    prior, (encoder, _) = Lorenz96().prior, make_encoder(size, seed)
-    box = sbi.utils.BoxUniform(prior.low.to(device), prior.high.to(device), device=device)
+def _user_trainer(kind: str, size: Size, device: str, seed: int) -> tuple[Any, Any]:
+    """Return a trainer of sbi with the encoder as its embedding net, and the prior as sbi's.
+
+    All else is sbi's default.
+    """
+    sbi = load_sbi()
+    encoder, _ = make_encoder(size, seed)
+    box = Lorenz96().prior
+    prior = sbi.utils.BoxUniform(box.low.to(device), box.high.to(device), device=device)
     common = {"device": device, "tracker": Quiet(), "show_progress_bars": False}
     if kind == "npe-c":
-        return sbi.inference.NPE_C(
-            box,
-            density_estimator=sbi.neural_nets.posterior_nn("nsf", embedding_net=encoder),
-            **common,
-        ), box
-    return sbi.inference.NRE_C(
-        box, classifier=sbi.neural_nets.classifier_nn("resnet", embedding_net_x=encoder), **common
-    ), box
+        flow = sbi.neural_nets.posterior_nn("nsf", embedding_net=encoder)
+        return sbi.inference.NPE_C(prior, density_estimator=flow, **common), prior
+    classifier = sbi.neural_nets.classifier_nn("resnet", embedding_net_x=encoder)
+    return sbi.inference.NRE_C(prior, classifier=classifier, **common), prior
+
+
+def _user_value(
+    kind: str, trainer: Any, estimator: Any, prior: Any, observed: Tensor
+) -> Callable[[Tensor], Tensor]:
+    """Return what sbi offers as the posterior's log density of φ (m, D), up to a constant."""
+    if kind == "npe-c":
+        posterior = trainer.build_posterior(estimator)
+        return lambda phi: posterior.log_prob(phi, x=observed, norm_posterior=False)
+    make_potential = load_sbi().inference.potentials.ratio_estimator_based_potential
+    potential, _ = make_potential(estimator, prior, observed)
+    return lambda phi: potential(phi, track_gradients=False)
 
 
 def _seconds(value: Callable[[Tensor], Tensor], parts: Sequence[Tensor]) -> float:
