@@ -1,10 +1,12 @@
-"""Checks of what a user can get wrong, each one line that says what was expected and what was given.
+"""Checks of what a user can get wrong: each refusal is a line, "name: expected …, got …".
 
-torch is loaded by the checks that need it: processes that only simulate start in a fraction of the time without it.
+torch is loaded by the checks that need it: processes that only simulate start in a fraction of the
+time without it.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import warnings
 from collections.abc import Mapping, Sequence
@@ -15,9 +17,12 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+# Stands for a key that is not there, in :func:`check_same`.
+_MISSING = object()
+
 
 class InputError(ValueError):
-    """What the user handed over cannot be used; the message says what was expected and what was given."""
+    """What the user gave cannot be used; the message says what was expected and what was given."""
 
 
 class EandeWarning(UserWarning):
@@ -71,7 +76,8 @@ def check_finite(name: str, values: Tensor) -> None:
         first = tuple(int(i) for i in bad.nonzero()[0])
         where = first[0] if len(first) == 1 else first
         raise InputError(
-            f"{name}: expected finite float32 numbers, got {int(bad.sum())} NaN or inf, the first at index {where}"
+            f"{name}: expected finite float32 numbers, "
+            f"got {int(bad.sum())} NaN or inf, the first at index {where}"
         )
 
 
@@ -124,9 +130,63 @@ def check_choice(name: str, value: object, choices: Sequence[str]) -> None:
 
 
 def check_same(
-    where: object, expected: Mapping[str, Any], found: Mapping[str, Any], *, what: str, remedy: str
+    where: object,
+    expected: Mapping[str, Any],
+    found: Mapping[str, Any],
+    *,
+    what: str,
+    remedy: str,
 ) -> None:
-    """Refuse what was made by another call; name the first thing that differs."""
-    for name in [*expected, *(name for name in found if name not in expected)]:
-        if name not in expected or name not in found or expected[name] != found[name]:
-            raise InputError(f"{where}: expected {what} with the same {name}, got others; {remedy}")
+    """Refuse what was made by another call, and name the first difference.
+
+    Both are compared as JSON: a list equals a tuple, and NaN equals NaN. Dictionaries inside are
+    compared key by key, so that only what differs is printed.
+
+    Args:
+        where: the file or folder.
+        expected: what describes this call.
+        found: what describes the call that made it.
+        what: it is, with its article: ``"a store"``.
+        remedy: what the user can do.
+
+    Example:
+        >>> about = {"seed": 0, "prior": {"kind": "box", "low": [0.0]}}
+        >>> check_same("here", about, about, what="a store", remedy="use another folder")
+        >>> other = {"seed": 0, "prior": {"kind": "box", "low": [1.0]}}
+        >>> check_same("here", about, other, what="a store", remedy="use another folder")
+        Traceback (most recent call last):
+        eande.foundations.checks.InputError: here: expected a store with prior.low [0.0], got one
+            with [1.0]; use another folder
+    """
+    difference = _first_difference(_as_json(expected), _as_json(found))
+    if difference is not None:
+        key, wanted, got = difference
+        wanted_text = f"without {key}" if wanted is _MISSING else f"with {key} {wanted!r}"
+        got_text = "without" if got is _MISSING else f"with {got!r}"
+        raise InputError(f"{where}: expected {what} {wanted_text}, got one {got_text}; {remedy}")
+
+
+def _as_json(document: Mapping[str, Any]) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(json.dumps(document, default=str))
+    return content
+
+
+def _first_difference(
+    expected: Mapping[str, Any], found: Mapping[str, Any], prefix: str = ""
+) -> tuple[str, Any, Any] | None:
+    """Return key, expected and found value of the first difference; None if there is none."""
+    for key in [*expected, *(key for key in found if key not in expected)]:
+        wanted = expected.get(key, _MISSING)
+        got = found.get(key, _MISSING)
+        if isinstance(wanted, dict) and isinstance(got, dict):
+            difference = _first_difference(wanted, got, f"{prefix}{key}.")
+            if difference is not None:
+                return difference
+        elif wanted is _MISSING or got is _MISSING or not _equal(wanted, got):
+            return f"{prefix}{key}", wanted, got
+    return None
+
+
+def _equal(one: Any, other: Any) -> bool:
+    """Return whether two JSON values are equal; as texts, for a NaN is not equal to itself."""
+    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)

@@ -81,13 +81,8 @@ def check_head(path: Path, head: Mapping[str, Any]) -> None:
     """Refuse to add to or to replace a result file whose head (study, size, settings) differs."""
     if path.exists():
         stored = read_json(path)
-        found = {name: stored.get(name) for name in head}
-        check_same(path, _as_stored(head), found, what="runs", remedy=_REMEDY)
-
-
-def _as_stored(value: Any) -> Any:
-    """Return a value as a result file gives it back: tuples are lists, keys are strings."""
-    return json.loads(json.dumps(value))
+        found = {name: stored[name] for name in head if name in stored}
+        check_same(path, head, found, what="a result file", remedy=_REMEDY)
 
 
 class ResultFile:
@@ -136,9 +131,8 @@ class StoredRuns:
         if settings is not None:
             for run in self.runs:
                 method = run["method"]
-                now = _as_stored(settings.get(method, {}))
-                what = f"runs of {method}"
-                check_same(path, now, run["settings"], what=what, remedy=_REMEDY)
+                now = settings.get(method, {})
+                check_same(path, now, run["settings"], what=f"a run of {method}", remedy=_REMEDY)
 
     def find(self, **key: Any) -> dict[str, Any] | None:
         """Return the run with these values, None where there is none."""
