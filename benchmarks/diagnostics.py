@@ -21,8 +21,8 @@ from eande.diagnostics.ranks import Weighed, weigh
 from eande.diagnostics.uniformity import uniformity
 from eande.networks.mlp import ResidualMLP
 from eande.simulators.von_mises_fisher import VonMisesFisher
+from eande.studies.lorenz96.through_sbi import Quiet
 from eande.studies.records import ResultFile, provenance
-from eande.studies.through_sbi import Quiet
 
 NOISE = 0.1
 FAULTS = ("exact", "too wide", "too narrow", "shifted", "one mode lost", "the prior")

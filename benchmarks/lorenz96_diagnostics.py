@@ -19,7 +19,10 @@ import eande
 from eande.diagnostics.belonging import SCORES
 from eande.foundations.seeds import derive_seed, generator
 from eande.simulators.lorenz96 import Lorenz96
-from eande.studies import lorenz96 as study
+from eande.studies.lorenz96 import data as study_data
+from eande.studies.lorenz96.methods import train
+from eande.studies.lorenz96.sizes import SIZES as STUDY_SIZES
+from eande.studies.lorenz96.sizes import WINDOWS
 from eande.studies.records import ResultFile, provenance
 
 LEVEL = 0.01
@@ -51,8 +54,8 @@ def windows(
     size: Size, n: int, name: str, *, b: float = 10.0, each: int = 1
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Simulate ``n`` parameters and windows of each; return them with the number of the simulation."""
-    simulator = Lorenz96(observations=study.SIZES[size.study].observations, device="cpu", b=b)
-    return study.windows(simulator, n, derive_seed(0, name), each=each)
+    simulator = Lorenz96(observations=STUDY_SIZES[size.study].observations, device="cpu", b=b)
+    return study_data.windows(simulator, n, derive_seed(0, name), each=each)
 
 
 def measure_belonging(
@@ -125,15 +128,15 @@ def main() -> None:
     asked = parser.parse_args()
     warnings.simplefilter("ignore")
     size = SIZES[asked.size]
-    chosen = replace(study.SIZES[size.study], test=1, calibration=1)
+    chosen = replace(STUDY_SIZES[size.study], test=1, calibration=1)
     about = {
         "settings": asdict(size) | {"level": LEVEL, "study": asdict(chosen)},
         "seed": 0,
         "provenance": provenance("numba"),
     }
     record = ResultFile(asked.output, study="lorenz96-diagnostics", size=asked.size, **about)
-    data = study.make_data(chosen, 0, "cpu", progress=True)
-    model = study.train(chosen, "anchored", data, 0, "cpu", progress=True)
+    data = study_data.make_data(chosen, 0, "cpu", progress=True)
+    model = train(chosen, "anchored", data, 0, "cpu", progress=True)
     record.add("held_out_log_ratio", max(entry["held_out_log_ratio"] for entry in model.history))
     measure_belonging(
         size, model, eande.Simulations(*windows(size, size.reference, "reference")), record
@@ -141,7 +144,7 @@ def main() -> None:
     measure_identifiability(
         size,
         model,
-        eande.Simulations(*windows(size, size.bank, "bank", each=study.WINDOWS)),
+        eande.Simulations(*windows(size, size.bank, "bank", each=WINDOWS)),
         record,
     )
 

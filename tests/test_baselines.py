@@ -6,11 +6,19 @@ from dataclasses import replace
 import pytest
 import torch
 
-from eande.cli.app import _ring_figure
 from eande.foundations.checks import InputError
-from eande.studies import baselines
-from eande.studies.lorenz96 import BASELINES, SIZES, make_data
-from eande.studies.through_sbi import Quiet, as_sbi_does, load_sbi, make_head, make_loss
+from eande.studies.lorenz96 import baselines
+from eande.studies.lorenz96.data import make_data
+from eande.studies.lorenz96.methods import Fitted
+from eande.studies.lorenz96.pictures import save_posterior
+from eande.studies.lorenz96.sizes import SIZES
+from eande.studies.lorenz96.through_sbi import (
+    Quiet,
+    as_sbi_does,
+    load_sbi,
+    make_head,
+    make_loss,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of sbi and what it uses
 
@@ -22,7 +30,7 @@ def data():
     return make_data(SIZE, 0, "cpu", progress=False)
 
 
-@pytest.fixture(scope="module", params=BASELINES)
+@pytest.fixture(scope="module", params=baselines.BASELINES)
 def model(request, data):
     return baselines.train_baseline(
         request.param, data, SIZE, 0, "cpu", progress=False, epochs=4, validations=2, width=32
@@ -89,9 +97,5 @@ def test_silly_baselines_get_a_clear_line(data):
 
 
 def test_the_ring_of_a_baseline_is_drawn(model, data, tmp_path):
-    assert (
-        _ring_figure({"method": model.kind, "model": model, "data": data}, tmp_path / "ring.png")
-        .stat()
-        .st_size
-        > 10_000
-    )
+    path = save_posterior(Fitted(model.kind, model, {}), data, tmp_path / "ring.png")
+    assert path.stat().st_size > 10_000

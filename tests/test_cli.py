@@ -65,9 +65,8 @@ def test_the_lorenz96_study_runs_at_toy_size(tmp_path):
     assert json.loads((tmp_path / "lorenz96-main.json").read_text()) == content
     content["settings"]["epochs"] = 3
     (tmp_path / "lorenz96-main.json").write_text(json.dumps(content))
-    other = CliRunner().invoke(app, arguments)
-    assert other.exit_code == 2
-    assert "expected runs with the same settings" in " ".join(other.output.split())
+    said = refused(*arguments)
+    assert "expected a result file with settings.epochs 2, got one with 3" in said
     page = CliRunner().invoke(
         app, [*arguments, "--only", "page", "--pages", str(tmp_path / "pages")]
     )
@@ -140,7 +139,7 @@ def refused(*arguments):
     [
         ("{", "expected a result file, got something damaged"),
         ("[]", "expected a result file, got a list"),
-        ("{}", "expected runs with the same"),
+        ("{}", "expected a result file with study"),
     ],
 )
 def test_damaged_result_files_are_refused_before_any_work(content, message, tmp_path):

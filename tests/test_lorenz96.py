@@ -304,8 +304,9 @@ def test_the_kernel_leaves_the_threads_of_torch_alone():
     script = """
         import torch
         torch.set_num_threads(1)
-        from eande.studies import lorenz96 as study
-        study.make_data(study.SIZES["toy"], 0, "cpu", progress=False)
+        from eande.studies.lorenz96.data import make_data
+        from eande.studies.lorenz96.sizes import SIZES
+        make_data(SIZES["toy"], 0, "cpu", progress=False)
         print(torch.get_num_threads())
     """
     done = subprocess.run(

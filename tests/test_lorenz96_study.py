@@ -12,12 +12,12 @@ from eande.foundations.seeds import generator
 from eande.inference.samplers.rejection import BudgetExceeded
 from eande.networks.lorenz96 import RingGrid, SmallRingEncoder, lorenz96_encoder
 from eande.simulators.lorenz96 import Lorenz96
-from eande.studies.ring import (
-    _evaluate_one,
+from eande.studies.lorenz96.physics import budget_estimates
+from eande.studies.lorenz96.ring import (
     angle_histogram,
-    budget_estimates,
     calibration,
     draw,
+    evaluate_one,
     reference_angles,
     reference_samples,
 )
@@ -86,7 +86,7 @@ def measure(spread, *, stated=None, lost=0.0, n=40):
     rows = []
     for i, error in enumerate(errors.tolist()):
         phi = reference_samples(9.0, 1, 100 + i)[0]
-        rows.append(_evaluate_one(Ring(9.0 + spread * error, stated or spread, lost), phi, 500, i))
+        rows.append(evaluate_one(Ring(9.0 + spread * error, stated or spread, lost), phi, 500, i))
     return {name: np.array([row[name] for row in rows]) for name in rows[0]}
 
 
@@ -173,21 +173,18 @@ def test_coverage_and_the_prior_are_told_from_weights():
     observed = phi.norm(dim=1) + 0.3 * torch.randn(400, generator=generator(4))
 
     def posteriors(stated):
-        similarity = SimpleNamespace(
-            score=lambda f, g: -(((f - g.T) / stated) ** 2) / 2,
-            paired_score=lambda f, g: -(((f - g)[:, 0] / stated) ** 2) / 2,
-        )
-        model = SimpleNamespace(
-            similarity=similarity,
-            device=torch.device("cpu"),
-            emulate=lambda phi: phi.norm(dim=1, keepdim=True),
-        )
-        draws = prior.sample(20_000, seed=5)
-        bank = SimpleNamespace(phi=draws, emulated=draws.norm(dim=1, keepdim=True))
-        return [
-            SimpleNamespace(model=model, bank=bank, embedded=one.view(1), log_normalizer=0.0)
-            for one in observed
-        ]
+        bank = SimpleNamespace(phi=prior.sample(20_000, seed=5))
+
+        def make(centre):
+            ring = Ring(centre, stated)
+            return SimpleNamespace(
+                bank=bank,
+                score=ring.score,
+                bank_scores=lambda: ring.score(bank.phi),
+                log_normalizer=0.0,
+            )
+
+        return [make(centre) for centre in observed.tolist()]
 
     right, narrow = (calibration(posteriors(stated), phi, 0) for stated in (0.3, 0.1))
     covered = right["regions"]["all"]["coverage"]

@@ -22,7 +22,7 @@ from eande.priors.draws import SamplerPrior
 from eande.similarities.similarities import Cosine, Dot
 from eande.simulation.simulate import simulate
 from eande.simulators.von_mises_fisher import VonMisesFisher
-from eande.studies.synthetic import angle_test
+from eande.studies.synthetic.measures import angle_test
 
 ALPHA = 1e-3  # false-alarm rate of every two-sample test here; seeds are fixed
 

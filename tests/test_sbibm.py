@@ -174,4 +174,4 @@ def test_the_study_runs_at_toy_size_and_resumes(tmp_path):
     assert json.loads((tmp_path / "sbibm.json").read_text()) == content
     silly = CliRunner().invoke(app, ["reproduce", "sbibm", "--task", "three_moons"])
     assert silly.exit_code == 2
-    assert "expected two_moons or" in " ".join(silly.output.split())
+    assert "expected one of 'two_moons'," in " ".join(silly.output.split())

@@ -1,1 +1,1 @@
-"""The command line."""
+"""The command line: one file per command, put together in :mod:`eande.cli.app`."""

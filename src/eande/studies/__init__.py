@@ -1,1 +1,1 @@
-"""Studies: one file per table or figure."""
+"""Studies: a folder each, with one file per table or figure (settings and a call)."""

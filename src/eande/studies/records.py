@@ -6,7 +6,7 @@ import platform
 import shutil
 import subprocess
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -14,16 +14,21 @@ from typing import Any
 
 import torch
 
-from eande.foundations.checks import InputError
+from eande.foundations.checks import InputError, check_same
+from eande.foundations.files import write_json
 
 _LIBRARIES = ("embed-and-emulate", "torch", "numpy", "scipy", "lightning", "safetensors")
+_REMEDY = "use another --output, or move the file away"
 
 
 def provenance(*more: str) -> dict[str, Any]:
-    """Return versions (of the libraries named too, None where one is not installed), hardware, commit and date.
+    """Return versions of libraries, hardware, commit and date.
 
-    A commit ends in ``-dirty`` where files differ from it. Where the working tree is a copy without its history, the environment variable
-    EANDE_COMMIT names it.
+    A commit ends in ``-dirty`` where files differ from it. Where the working tree is a copy without
+    its history, the environment variable EANDE_COMMIT names the commit.
+
+    Args:
+        more: further libraries; the version is None where one is not installed.
     """
     installed = {found.name: found.version for found in metadata.distributions()}
     return {
@@ -52,36 +57,36 @@ def _commit() -> str | None:
 
     if ask("ls-files", "--error-unmatch", here.name).returncode:
         return None  # installed inside somebody else's repository, or in none
-    return (
-        ask("describe", "--always", "--dirty", "--abbrev=40", "--exclude=*").stdout.strip() or None
-    )
+    described = ask("describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
+    return described.stdout.strip() or None
 
 
 def read_json(path: Path) -> dict[str, Any]:
     """Return what a result file holds."""
+    remedy = "move it away, or use another --output"
     try:
         content = json.loads(path.read_text())
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise InputError(
-            f"{path}: expected a result file, got something damaged ({error}); move it away, or use another --output"
+            f"{path}: expected a result file, got something damaged ({error}); {remedy}"
         ) from None
     if not isinstance(content, dict):
         raise InputError(
-            f"{path}: expected a result file, got a {type(content).__name__}; move it away, or use another --output"
+            f"{path}: expected a result file, got a {type(content).__name__}; {remedy}"
         )
     return content
 
 
-def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Write a result file in one step: a reader sees the old one or the new one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(json.dumps(content, indent=1) + "\n")
-    temporary.replace(path)
+def check_head(path: Path, head: Mapping[str, Any]) -> None:
+    """Refuse to add to or to replace a result file whose head (study, size, settings) differs."""
+    if path.exists():
+        stored = read_json(path)
+        found = {name: stored[name] for name in head if name in stored}
+        check_same(path, head, found, what="a result file", remedy=_REMEDY)
 
 
 class ResultFile:
-    """A result file that grows: every finding is printed and written as it comes, so that nothing is lost.
+    """A result file of named findings: each is printed and written at once, so none is lost.
 
     Args:
         path: where.
@@ -89,7 +94,9 @@ class ResultFile:
     """
 
     def __init__(self, path: Path, **head: Any) -> None:
-        self.path, self.content, self._began = path, dict(head), time.perf_counter()
+        self.path = path
+        self.content = dict(head)
+        self._began = time.perf_counter()
 
     def add(self, name: str, value: Any) -> None:
         """Add one finding, under a name that is not taken."""
@@ -100,36 +107,45 @@ class ResultFile:
         write_json(self.path, self.content)
 
 
-def stored_runs(
-    path: Path, head: dict[str, Any], settings: dict[str, dict[str, Any]] | None = None
-) -> list[dict[str, Any]]:
-    """Return the runs a result file holds; refuse one whose runs were made in another way, or with other settings of a method."""
-    check_head(path, head)
-    runs: list[dict[str, Any]] = read_json(path).get("runs", []) if path.exists() else []
-    for run in runs:
-        if settings is not None and run["settings"] != _stored(settings.get(run["method"])):
-            raise InputError(
-                f"{path}: expected {run['method']} with the settings it has now, got others; use another --output, or move the file away"
-            )
-    return runs
+class StoredRuns:
+    """The runs of a study and their result file: each is written at once, none is repeated.
 
+    A file whose runs were made in another way is refused.
 
-def check_head(path: Path, head: dict[str, Any]) -> None:
-    """Refuse to add to or replace a result file that was made in another way."""
-    stored = read_json(path) if path.exists() else head
-    for name, value in head.items():
-        if _stored(stored.get(name)) != _stored(value):
-            raise InputError(
-                f"{path}: expected runs with the same {name} to add to, got others; use another --output, or move the file away"
-            )
+    Args:
+        path: of the result file, which need not exist.
+        head: what all runs have in common, such as the study, its size and its settings.
+        settings: those of every method, where runs name a method and the settings it had.
+    """
 
+    def __init__(
+        self,
+        path: Path,
+        head: Mapping[str, Any],
+        settings: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> None:
+        check_head(path, head)
+        self.path = path
+        self.head = dict(head)
+        self.runs: list[dict[str, Any]] = read_json(path).get("runs", []) if path.exists() else []
+        if settings is not None:
+            for run in self.runs:
+                method = run["method"]
+                now = settings.get(method, {})
+                check_same(path, now, run["settings"], what=f"a run of {method}", remedy=_REMEDY)
 
-def _stored(value: Any) -> Any:
-    """Return a value as a result file gives it back."""
-    return json.loads(json.dumps(value))
+    def find(self, **key: Any) -> dict[str, Any] | None:
+        """Return the run with these values, None where there is none."""
+        for run in self.runs:
+            if all(run[name] == value for name, value in key.items()):
+                return run
+        return None
 
+    def add(self, run: dict[str, Any]) -> None:
+        """Add a run and write the file."""
+        self.runs.append(run)
+        self.write()
 
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a Markdown table."""
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+    def write(self, **more: Any) -> None:
+        """Write the file: the head, whatever else is to stand after it, and the runs."""
+        write_json(self.path, self.head | more | {"runs": self.runs})

@@ -44,8 +44,10 @@ from eande.networks.standardizer import Standardizer
 from eande.priors.prior import Prior
 from eande.simulation.read.views import View, fixed_views
 from eande.simulators.lorenz96 import Lorenz96
-from eande.studies.lorenz96 import BASELINES, Data, Size, make_encoder, make_views
-from eande.studies.through_sbi import PAIRS_AT_ONCE, Head, make_head, make_loss
+from eande.studies.lorenz96.data import Data
+from eande.studies.lorenz96.networks import make_encoder, make_views
+from eande.studies.lorenz96.sizes import Size
+from eande.studies.lorenz96.through_sbi import PAIRS_AT_ONCE, Head, make_head, make_loss
 from eande.training.batches import Batch, Batches
 from eande.training.checkpoints import CheckpointStore
 from eande.training.loop import Loop, Validated
@@ -53,6 +55,7 @@ from eande.training.settings import FitSettings
 from eande.training.state import TrainingState
 from eande.training.validation import HeldOutScore, held_out_score
 
+BASELINES = ("nre-c", "npe-c", "critic")
 # Draws per datum in validation: of the prior, for the normaliser, and of a flow, which tell only
 # what share of it lies in the box.
 _VALIDATION_DRAWS = 10_000

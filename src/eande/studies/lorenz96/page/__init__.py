@@ -1,0 +1,1 @@
+"""The results page of the Lorenz 96 study: one file per section."""

@@ -1,0 +1,1 @@
+"""The field's common benchmark, sbibm: five tasks with samples of the exact posteriors."""

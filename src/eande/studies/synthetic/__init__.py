@@ -1,0 +1,1 @@
+"""The paper's synthetic study: four tasks whose exact posteriors are known."""
