@@ -7,7 +7,7 @@ from scipy import stats
 
 from conftest import quick_fit
 from eande.priors.box import BoxPrior
-from eande.simulation.run.simulate import simulate
+from eande.simulation.simulate import simulate
 from eande.studies.synthetic.study import PAPER_L1, SIZES, Cell, run_cell
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from eande.foundations.seeds import derive_seed
 from eande.simulation.read.simulations import Simulations
 from eande.simulation.read.views import RandomWindow, fixed_views
-from eande.simulation.run.simulate import simulate
+from eande.simulation.simulate import simulate
 from eande.simulators.lorenz96 import Lorenz96
 from eande.studies.lorenz96.sizes import WINDOW, WINDOWS, Size
 

@@ -21,7 +21,7 @@ import torch
 
 from eande.diagnostics.distances import c2st
 from eande.foundations.checks import check_choice
-from eande.simulation.run.simulate import simulate
+from eande.simulation.simulate import simulate
 from eande.simulators.sbibm import OBSERVATIONS, TASKS, Reference, read_reference
 from eande.studies.records import StoredRuns, provenance
 from eande.studies.sampling import sample_or_resample

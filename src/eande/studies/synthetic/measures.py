@@ -10,7 +10,7 @@ from torch import Tensor
 from eande.diagnostics.distances import best_rotation, l1_distance, linear_r2
 from eande.inference.model import EmbedAndEmulate
 from eande.inference.normalizer import coefficient_of_variation
-from eande.simulation.run.simulate import simulate
+from eande.simulation.simulate import simulate
 from eande.simulators.von_mises_fisher import VonMisesFisher
 
 

@@ -20,7 +20,7 @@ from eande.foundations.seeds import global_seed
 from eande.inference.model import EmbedAndEmulate
 from eande.networks.mlp import ResidualMLP
 from eande.similarities.cosine import Cosine
-from eande.simulation.run.simulate import simulate
+from eande.simulation.simulate import simulate
 from eande.simulators.von_mises_fisher import VonMisesFisher
 from eande.studies.records import StoredRuns, provenance
 from eande.studies.synthetic.measures import evaluate
