@@ -5,7 +5,6 @@ import math
 import sys
 from pathlib import Path
 
-import eande.networks.networks
 import numpy as np
 import pytest
 import torch
@@ -18,6 +17,8 @@ from eande.diagnostics.diagnose import diagnose
 from eande.diagnostics.identifiability import identifiability
 from eande.diagnostics.ranks import uniformity, weigh
 from eande.inference.samplers.importance import pareto_k
+from eande.networks.mlp import ResidualMLP
+from eande.networks.resnet import ResNet
 from eande.plots import figures as plots
 from eande.similarities.similarities import Cosine, Dot
 from eande.simulators.von_mises_fisher import VonMisesFisher
@@ -354,8 +355,8 @@ def belongs():
     """An encoder that was never trained knows its data well enough for this."""
     prior = eande.BoxPrior([0], [2])
     torch.manual_seed(0)
-    encoder = eande.networks.networks.ResNet(1, 8, dimensions=1, width=8, stem="narrow")
-    emulator = eande.networks.networks.ResidualMLP(1, 8, width=16, blocks=1)
+    encoder = ResNet(1, 8, dimensions=1, width=8, stem="narrow")
+    emulator = ResidualMLP(1, 8, width=16, blocks=1)
     model = eande.EmbedAndEmulate(
         encoder, emulator, Cosine(0.1), prior, y_shape=(1, 60), embedding_dimension=8
     )
@@ -389,7 +390,7 @@ class Fixed(torch.nn.Module):
     def __init__(self, phi):
         super().__init__()
         self.network, self.phi = (
-            eande.networks.networks.ResNet(1, 2, dimensions=1, width=8, stem="narrow"),
+            ResNet(1, 2, dimensions=1, width=8, stem="narrow"),
             phi,
         )
 
@@ -698,7 +699,7 @@ def test_identifiability_says_when_it_cannot_tell():
 def test_a_wide_encoder_does_not_make_genuine_data_strange():
     torch.manual_seed(0)
     encoder, emulator = (
-        eande.networks.networks.ResNet(1, 8, dimensions=1, width=64, stem="narrow"),
+        ResNet(1, 8, dimensions=1, width=64, stem="narrow"),
         torch.nn.Linear(1, 8),
     )
     model = eande.EmbedAndEmulate(

@@ -3,7 +3,6 @@
 import math
 import warnings
 
-import eande.networks.networks
 import numpy as np
 import pytest
 import torch
@@ -11,6 +10,7 @@ import torch
 import eande
 from conftest import quick_fit
 from eande.inference.samplers.rejection import acceptance_rejection
+from eande.networks.mlp import ResidualMLP
 from eande.similarities.similarities import Gaussians
 
 PRIOR = eande.BoxPrior([-5, -5], [5, 5])
@@ -77,9 +77,7 @@ def test_no_score_exceeds_the_bound(n):
 
 
 def test_the_number_of_heads_comes_back_from_a_file(tmp_path):
-    encoder, emulator = (
-        eande.networks.networks.ResidualMLP(2, 3, width=8, blocks=1) for _ in range(2)
-    )
+    encoder, emulator = (ResidualMLP(2, 3, width=8, blocks=1) for _ in range(2))
     model = eande.EmbedAndEmulate(
         encoder, emulator, Gaussians(3, heads=5), PRIOR, y_shape=(2,), embedding_dimension=3
     )

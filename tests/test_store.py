@@ -25,8 +25,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 import eande
 from eande.foundations.seeds import derive_seed
-from eande.simulation import store as store_module
 from eande.simulation.run.blocks import block_sizes
+from eande.simulation.store import store as store_module
 from eande.simulation.store.provenance import describe_simulator
 from eande.simulation.store.shards import Record
 from eande.simulators.von_mises_fisher import VonMisesFisher
