@@ -9,11 +9,13 @@ from torch import nn
 from eande.foundations.checks import EandeWarning
 from eande.inference.model import EmbedAndEmulate
 from eande.networks.mlp import ResidualMLP
+from eande.priors.box import BoxPrior
 from eande.similarities.similarities import Cosine
 from eande.simulation.run.simulate import simulate
 from eande.simulators.von_mises_fisher import VonMisesFisher
 from eande.training.fit import fit
 from eande.training.settings import FitSettings
+from helpers import linear_task, several_members
 
 torch.set_num_threads(1)
 
@@ -103,3 +105,31 @@ def fitted(task, simulations):
         simulations, task.prior, encoder=ResidualMLP(2, 2, width=64, blocks=2), emulator=ResidualMLP(2, 2, width=32, blocks=1, activation="silu"),
         validation=0.02, settings=settings, progress=False,
     )  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def few_simulations():
+    """Enough for a fit that only has to run."""
+    return simulate(linear_task.linear, BoxPrior([-1, -1], [1, 1]), 400, seed=0)
+
+
+@pytest.fixture(scope="session")
+def linear_simulations():
+    return simulate(linear_task.linear, linear_task.BOX, 4_000, seed=0, block_size=4_000)
+
+
+@pytest.fixture(scope="session")
+def joint():
+    """An ensemble of three members, fitted in a second."""
+    model = several_members.fit()
+    assert all(member.similarity.exponent == 1 for member in model.members), (
+        "members that fell back to the prior would test little"
+    )
+    return model
+
+
+@pytest.fixture(scope="session")
+def held_out():
+    """Held-out simulations of the sharp synthetic task."""
+    task = VonMisesFisher(8, seed=0)
+    return simulate(task, task.prior, 400, seed=5, progress=False)
