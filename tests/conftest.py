@@ -63,7 +63,10 @@ def quick_fit(
     quiet=True,
     **settings,
 ):
-    """A fit of seconds; its warnings about a model that is not worth much are expected unless ``quiet`` is False."""
+    """A fit of seconds.
+
+    Its warnings about a model that is not worth much are expected unless ``quiet`` is False.
+    """
     chosen = {
         "similarity": "cosine",
         "embedding_dimension": 4,
@@ -96,15 +99,32 @@ def simulations(task):
 
 @pytest.fixture(scope="session")
 def fitted(task, simulations):
-    """A model fitted well enough for theory to show: embedding dimension 2 and τ = 1/κ, as in the paper."""
+    """A model fitted well enough for theory to show.
+
+    Embedding dimension 2 and τ = 1/κ, as in the paper.
+    """
     settings = FitSettings(
-        epochs=20, steps_per_epoch=100, similarity="cosine", temperature=0.5, embedding_dimension=2, ema=0.99, restarts=5, restart_epochs=2,
-        validate_every=5, normalizer_draws=2_000, device="cpu",
-    )  # fmt: skip
+        epochs=20,
+        steps_per_epoch=100,
+        similarity="cosine",
+        temperature=0.5,
+        embedding_dimension=2,
+        ema=0.99,
+        restarts=5,
+        restart_epochs=2,
+        validate_every=5,
+        normalizer_draws=2_000,
+        device="cpu",
+    )
     return fit(
-        simulations, task.prior, encoder=ResidualMLP(2, 2, width=64, blocks=2), emulator=ResidualMLP(2, 2, width=32, blocks=1, activation="silu"),
-        validation=0.02, settings=settings, progress=False,
-    )  # fmt: skip
+        simulations,
+        task.prior,
+        encoder=ResidualMLP(2, 2, width=64, blocks=2),
+        emulator=ResidualMLP(2, 2, width=32, blocks=1, activation="silu"),
+        validation=0.02,
+        settings=settings,
+        progress=False,
+    )
 
 
 @pytest.fixture(scope="session")

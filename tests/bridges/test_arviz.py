@@ -86,7 +86,8 @@ def test_nothing_vanishes_on_the_way_to_arviz(model):
     for wrong, message in (
         (
             lambda: to_arviz(model),
-            r"posterior: expected a Posterior \(from a model: model.posterior\(y\)\) or several, got EmbedAndEmulate",
+            r"posterior: expected a Posterior \(from a model: model.posterior\(y\)\) or "
+            r"several, got EmbedAndEmulate",
         ),
         (
             lambda: to_arviz(named(model, "chain", "b").posterior(y[0])),

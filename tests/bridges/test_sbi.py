@@ -1,4 +1,7 @@
-"""Bridges, against the real packages: sbi's samplers and diagnostics on our potential, its scripts with one line changed, ArviZ's container."""
+"""The bridge to sbi, against the real package.
+
+Its samplers and diagnostics work on our potential, its scripts with one line changed.
+"""
 
 import math
 
@@ -118,7 +121,8 @@ def test_batched_chains_embed_each_observation_once(model):
     posterior = as_posterior(model, sample_with="mcmc", num_chains=5, warmup_steps=10, thin=1)
     samples = posterior.sample_batched((20,), observed, show_progress_bars=False)
     assert samples.shape == (20, 4, 2)
-    # sbi looks for the chains' starts one observation at a time, then samples all of them: twice, and not once per chain and step.
+    # sbi looks for the chains' starts one observation at a time, then samples all of them: twice,
+    # and not once per chain and step.
     assert model.encoder.rows <= 2 * len(observed)
     assert (samples.mean(0) - observed).abs().max() < 0.3
 
@@ -208,14 +212,16 @@ def test_wrong_use_of_the_trainer_is_told():
         trainer.append_simulations(torch.zeros(3, 2), torch.zeros(3, 2), proposal=object())
     with pytest.raises(
         eande.InputError,
-        match="prior: expected a box or a torch Distribution for sbi's samplers, got a EmpiricalPrior",
+        match="prior: expected a box or a torch Distribution for sbi's samplers, got a "
+        "EmpiricalPrior",
     ):
         as_distribution(eande.EmpiricalPrior(torch.zeros(5, 2)), torch.device("cpu"))
 
 
 def test_what_sbi_scripts_say_is_understood_or_refused_by_name(model):
     trainer = EE(model.prior, show_progress_bars=False)
-    theta, x = torch.zeros(20, 2), torch.zeros(20, 2)
+    theta = torch.zeros(20, 2)
+    x = torch.zeros(20, 2)
     trainer.append_simulations(theta, x, proposal=None, exclude_invalid_x=False)
     for wrong, message in (
         (
@@ -270,7 +276,7 @@ def test_a_trainer_without_a_prior_samples_but_has_no_density():
 
 
 def test_the_potential_is_minus_infinity_outside_the_support(model):
-    model.prior = eande.priors.prior.DistributionPrior(
+    model.prior = eande.DistributionPrior(
         torch.distributions.Independent(
             torch.distributions.Uniform(-torch.ones(2), torch.ones(2)), 1
         )

@@ -1,4 +1,7 @@
-"""Models that err to one side, by a known amount: calibration moves them back, and moves nothing else."""
+"""Models that err to one side, by a known amount.
+
+Calibration moves them back, and moves nothing else.
+"""
 
 import math
 
@@ -22,7 +25,8 @@ from helpers.exact_line import (
     pairs,
 )
 
-ASIDE, AIMED = 0.7 * NOISE, QUICK | {"aim": True}
+ASIDE = 0.7 * NOISE
+AIMED = QUICK | {"aim": True}
 
 
 def one_gaussian(shift: float) -> EmbedAndEmulate:
@@ -44,9 +48,14 @@ def one_gaussian(shift: float) -> EmbedAndEmulate:
     "make", [lambda shift: gaussian(shift=shift), one_gaussian], ids=["dot", "gaussians"]
 )
 def test_a_shifted_model_is_moved_back(make):
-    """The posterior's mean is off by 0.7 of its standard deviation: a quarter of a nat. From 300 pairs the shift is known to ±0.06 of one."""
-    model, fresh = make(ASIDE), pairs(1_000, 3)
-    before, exact = mean_score(model, fresh), mean_score(make(0.0), fresh)
+    """The posterior's mean is off by 0.7 of its standard deviation: a quarter of a nat.
+
+    From 300 pairs the shift is known to ±0.06 of one.
+    """
+    model = make(ASIDE)
+    fresh = pairs(1_000, 3)
+    before = mean_score(model, fresh)
+    exact = mean_score(make(0.0), fresh)
     found = model.calibrate(pairs(300, 2), **AIMED)
     assert found.aimed
     assert found.after > found.before + 2 * found.error > found.before
@@ -69,7 +78,8 @@ def test_it_aims_on_every_device(device):
 
 
 def test_on_the_sphere_a_turned_model_is_turned_back():
-    turned, noise = circle(0.01), 0.1
+    turned = circle(0.01)
+    noise = 0.1
     point = turned.encoder
     turned.encoder = Function(lambda y: point(y + 0.15))
     angle = turned.prior.sample(1_300, seed=5)
@@ -93,8 +103,10 @@ def test_without_it_a_model_stays_where_it_is():
 
 
 def test_replicates_count_as_one():
-    data, rows = pairs(100, 2), torch.arange(100).repeat_interleave(5)
-    once, often = gaussian(shift=ASIDE), gaussian(shift=ASIDE)
+    data = pairs(100, 2)
+    rows = torch.arange(100).repeat_interleave(5)
+    once = gaussian(shift=ASIDE)
+    often = gaussian(shift=ASIDE)
     found = [
         once.calibrate(data, **AIMED),
         often.calibrate(eande.Simulations(data.phi[rows], data.y[rows], rows), **AIMED),
@@ -104,7 +116,8 @@ def test_replicates_count_as_one():
 
 
 def test_a_failed_call_leaves_an_aimed_model_as_it_was(monkeypatch):
-    model, data = gaussian(shift=ASIDE), pairs(100, 2)
+    model = gaussian(shift=ASIDE)
+    data = pairs(100, 2)
     model.calibrate(data, **AIMED)
     state = {name: tensor.clone() for name, tensor in model.similarity.state_dict().items()}
     assert "turn" in state
@@ -156,7 +169,10 @@ def test_a_similarity_of_ones_own_is_not_moved_unless_it_says_so():
 
 
 def test_chance_moves_nothing():
-    """Twenty features of pure noise: any fit to 60 pairs finds use for them, none of them helps pairs it has not seen."""
+    """Twenty features of pure noise.
+
+    Any fit to 60 pairs finds use for them, none of them helps pairs it has not seen.
+    """
 
     def encoder(y):
         noise = torch.randn(
@@ -182,9 +198,14 @@ def test_chance_moves_nothing():
 
 
 def test_aiming_does_not_make_a_model_overconfident():
-    """Ten times 100 held-out pairs of a shifted model: its 95 % regions cover nearly as often as the exact ones, and more often than before."""
+    """Ten times 100 held-out pairs of a shifted model.
+
+    Its 95 % regions cover nearly as often as the exact ones, and more often than before.
+    """
     fresh = pairs(2_000, 999)
-    before, exact, after = coverage(gaussian(shift=ASIDE), fresh), coverage(gaussian(), fresh), []
+    before = coverage(gaussian(shift=ASIDE), fresh)
+    exact = coverage(gaussian(), fresh)
+    after = []
     for repetition in range(10):
         model = gaussian(shift=ASIDE)
         model.calibrate(pairs(100, 1_000 + repetition), **AIMED)

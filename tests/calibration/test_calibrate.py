@@ -30,7 +30,8 @@ from helpers.several_members import BOX, noisy, values
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_an_ensemble_moves_and_calibrates_on_every_device(joint, device):
-    before, moved = values(joint), copy.deepcopy(joint).to(device)
+    before = values(joint)
+    moved = copy.deepcopy(joint).to(device)
     assert torch.allclose(values(moved).cpu(), before, atol=1e-3)
     assert {part.device.type for part in (*moved.parameters(), *moved.buffers())} == {device}
     held_out = eande.simulate(noisy, BOX, 60, seed=9)
@@ -87,7 +88,8 @@ CASES = {
     ),
     "NaN in y": (
         lambda: gaussian().calibrate(other(y=torch.full((40, 1), torch.nan))),
-        r"y\[0:40\]: expected finite float32 numbers, got 40 NaN or inf, the first at index \(0, 0\)",
+        r"y\[0:40\]: expected finite float32 numbers, got 40 NaN or inf, the first at index "
+        r"\(0, 0\)",
     ),
     "phi of two": (
         lambda: gaussian().calibrate(other(phi=torch.zeros(40, 2))),
@@ -113,7 +115,10 @@ def test_wrong_use_gives_one_line(case):
 
 
 def test_an_exact_model_is_left_alone():
-    """Two standard errors, the best of six kinds: measured over 40 seeds, none was changed. Of 12 here, none may be."""
+    """Two standard errors, the best of six kinds: measured over 40 seeds, none was changed.
+
+    Of 12 here, none may be.
+    """
     for seed in range(12):
         model = gaussian()
         found = model.calibrate(pairs(100, 100 + seed), **QUICK)
@@ -136,14 +141,19 @@ def test_an_exact_model_is_left_alone():
 )
 @pytest.mark.parametrize("members", [1, 2])
 def test_a_constant_error_is_mended(sharpness, least, most, members):
-    """From 500 pairs log β is known to ±0.06, plus steps of 0.14; sharpening stops one standard error short."""
+    """From 500 pairs log β is known to ±0.06, plus steps of 0.14.
+
+    Sharpening stops one standard error short.
+    """
     model = (
         gaussian(sharpness)
         if members == 1
         else eande.ensemble([gaussian(sharpness), gaussian(sharpness)])
     )
-    held_out, fresh = pairs(500, 2), pairs(1_000, 3)
-    before, exact = mean_score(model, fresh), mean_score(gaussian(), fresh)
+    held_out = pairs(500, 2)
+    fresh = pairs(1_000, 3)
+    before = mean_score(model, fresh)
+    exact = mean_score(gaussian(), fresh)
     found = model.calibrate(held_out, **QUICK)
     assert found.kind == "constant"
     assert least <= found.exponent <= most
@@ -158,8 +168,11 @@ def uneven(y):
 
 
 def test_an_error_that_depends_on_the_datum_is_mended():
-    model, held_out, fresh = gaussian(uneven), pairs(500, 4), pairs(1_000, 5)
-    before, exact = mean_score(model, fresh), mean_score(gaussian(), fresh)
+    model = gaussian(uneven)
+    held_out = pairs(500, 4)
+    fresh = pairs(1_000, 5)
+    before = mean_score(model, fresh)
+    exact = mean_score(gaussian(), fresh)
     constant = copy.deepcopy(model)
     constant.calibrate(held_out, kind="constant", **QUICK)
     found = model.calibrate(held_out, aim=True, **QUICK)
@@ -184,11 +197,14 @@ def test_an_error_that_depends_on_the_datum_is_mended():
 
 
 def test_slopes_do_not_depend_on_where_embeddings_lie_and_how_long_they_are():
-    """An offset of 1e4 in an embedding would overflow an exponent counted from 0, and its length would undo the penalty."""
+    """An offset of 1e4 in an embedding would overflow an exponent counted from 0, and its length
+    would undo the penalty.
+    """
 
     def stretched(factor, offset):
         model = gaussian(uneven)
-        encoder, emulator = model.encoder, model.emulator
+        encoder = model.encoder
+        emulator = model.emulator
         # One more dimension that no emulated point has: only the embedding's features change.
         model.encoder = Function(lambda y: factor * torch.cat([encoder(y), 100 * y + offset], 1))
         model.emulator = Function(
@@ -208,13 +224,15 @@ def test_slopes_do_not_depend_on_where_embeddings_lie_and_how_long_they_are():
 
 @pytest.mark.parametrize("sharpness", [0.5, 2.0, uneven], ids=["too wide", "too sharp", "uneven"])
 def test_calibration_does_not_make_a_model_overconfident(sharpness):
-    """Ten times 100 held-out pairs: 95 % regions cover no less than before, or than they should, by 0.05 in any of them and 0.01 on average.
+    """Ten times 100 held-out pairs: 95 % regions cover no less than before, or than they should.
 
-    From 100 pairs an exponent is known to ±15 %, which at 2 standard errors moves the coverage of an exact model by 0.03. (That one is left alone:
-    see above.)
+    By 0.05 in any of them and 0.01 on average. From 100 pairs an exponent is known to ±15 %,
+    which at 2 standard errors moves the coverage of an exact model by 0.03. (That one is left
+    alone: see above.)
     """
     fresh = pairs(500, 999)
-    before, after = coverage(gaussian(sharpness), fresh), []
+    before = coverage(gaussian(sharpness), fresh)
+    after = []
     for repetition in range(10):
         model = gaussian(sharpness)
         model.calibrate(pairs(100, 1_000 + repetition), **QUICK)
@@ -227,13 +245,18 @@ def test_calibration_does_not_make_a_model_overconfident(sharpness):
 
 
 def test_too_few_draws_do_not_flatter_a_sharp_exponent():
-    """At a noise of 0.001 one in 400 draws lies in the posterior. A normaliser over draws alone likes any exponent for lack of them."""
+    """At a noise of 0.001 one in 400 draws lies in the posterior.
+
+    A normaliser over draws alone likes any exponent for lack of them.
+    """
     noise = 0.001
-    held_out, model = pairs(200, 7, noise), gaussian(noise=noise)
+    held_out = pairs(200, 7, noise)
+    model = gaussian(noise=noise)
     found = model.calibrate(held_out, kind="constant", draws=500)
     assert (found.kind, found.exponent) == ("none", 1.0)
     bank = model.prior_bank(LINE, 500)
-    embedded, emulated = model.embed_all(held_out.y), model.emulate_all(held_out.phi)
+    embedded = model.embed_all(held_out.y)
+    emulated = model.emulate_all(held_out.phi)
     flattered = []
     for exponent in (1.0, 8.0):
         model.similarity.set_exponent(exponent)
@@ -246,7 +269,10 @@ def test_too_few_draws_do_not_flatter_a_sharp_exponent():
 
 
 def test_a_model_that_fell_back_to_the_prior_is_compared_with_the_prior():
-    """exponent 0: the prior stays unless another exponent beats it, and never does the rejected model come back by itself."""
+    """Exponent 0: the prior stays unless another exponent beats it.
+
+    The rejected model never comes back by itself.
+    """
     useless = fallen(gaussian(lambda y: torch.sin(1e4 * y)))
     found = useless.calibrate(pairs(200, 8), **QUICK)
     assert (found.kind, found.exponent, found.before) == ("none", 0.0, 0.0)
@@ -259,7 +285,8 @@ def test_a_model_that_fell_back_to_the_prior_is_compared_with_the_prior():
 
 
 def test_replicates_count_as_one():
-    data, rows = pairs(100, 1), torch.arange(100).repeat_interleave(10)
+    data = pairs(100, 1)
+    rows = torch.arange(100).repeat_interleave(10)
     once, often = (
         gaussian(3.0).calibrate(one, **QUICK)
         for one in (data, eande.Simulations(data.phi[rows], data.y[rows], rows))
@@ -276,7 +303,8 @@ def test_replicates_count_as_one():
 
 
 def test_an_earlier_calibration_is_forgotten_but_not_by_a_failed_call():
-    model, held_out = gaussian(uneven), pairs(300, 4)
+    model = gaussian(uneven)
+    held_out = pairs(300, 4)
     first = model.calibrate(held_out, **QUICK)
     state = {name: tensor.clone() for name, tensor in model.similarity.state_dict().items()}
     assert "slope" in state
@@ -321,7 +349,8 @@ def test_a_learned_temperature_calibrates_without_a_gradient():
 
 def test_pooled_observations_keep_their_own_exponents():
     """Two data with exponents of their own: the product of their ratios."""
-    model, phi = gaussian(), LINE.sample(30, seed=0)
+    model = gaussian()
+    phi = LINE.sample(30, seed=0)
     model.similarity.set_exponent(0.5, torch.tensor([0.005, 0.0]), torch.zeros(2))
     with pytest.warns(EandeWarning, match="pooling 2 observations"):
         pooled = model.posterior([[0.1], [0.2]], pooled=True).score(phi)
@@ -330,12 +359,12 @@ def test_pooled_observations_keep_their_own_exponents():
 
 
 def test_fitted_ensembles_are_calibrated_in_place(joint):
-    """The score on fresh simulations rises from that of the members to that of their mean, and further by calibration."""
-    held_out, fresh, model = (
-        eande.simulate(noisy, BOX, 200, seed=3),
-        eande.simulate(noisy, BOX, 500, seed=4),
-        copy.deepcopy(joint),
-    )
+    """The score on fresh simulations rises from that of the members to that of their mean, and
+    further by calibration.
+    """
+    held_out = eande.simulate(noisy, BOX, 200, seed=3)
+    fresh = eande.simulate(noisy, BOX, 500, seed=4)
+    model = copy.deepcopy(joint)
 
     def score(one):
         return sum(
@@ -343,7 +372,8 @@ def test_fitted_ensembles_are_calibrated_in_place(joint):
             for p, phi in zip(one.posteriors(fresh.y), fresh.phi, strict=True)
         ) / len(fresh)
 
-    single, mean = sum(map(score, joint.members)) / 3, score(joint)
+    single = sum(map(score, joint.members)) / 3
+    mean = score(joint)
     found = model.calibrate(held_out, **QUICK)
     assert mean > single
     assert found.kind != "none"

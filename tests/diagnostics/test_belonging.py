@@ -19,7 +19,8 @@ class Smooth:
     """A simulator of fields: waves of random phase, their wavelength the parameter."""
 
     def __call__(self, phi, rng):
-        place, phase = np.linspace(0, 1, 60), rng.uniform(0, 2 * np.pi, (len(phi), 1))
+        place = np.linspace(0, 1, 60)
+        phase = rng.uniform(0, 2 * np.pi, (len(phi), 1))
         return np.sin(2 * np.pi * place * (2 + phi) + phase)[:, None].astype(np.float32)
 
 
@@ -62,10 +63,8 @@ class Fixed(torch.nn.Module):
 
     def __init__(self, phi):
         super().__init__()
-        self.network, self.phi = (
-            ResNet(1, 2, dimensions=1, width=8, stem="narrow"),
-            phi,
-        )
+        self.network = ResNet(1, 2, dimensions=1, width=8, stem="narrow")
+        self.phi = phi
 
     def forward(self, y):
         return 0 * self.network(y) + torch.tensor([math.cos(self.phi), math.sin(self.phi)])
@@ -73,7 +72,10 @@ class Fixed(torch.nn.Module):
 
 @pytest.mark.parametrize("believed", [0.3, 1.7])
 def test_an_observation_is_held_against_its_own_posterior(believed):
-    """Data of φ = 0.3 look like simulations; under a posterior at 1.7 they do not look like its own."""
+    """Data of φ = 0.3 look like simulations.
+
+    Under a posterior at 1.7 they do not look like its own.
+    """
     prior = eande.BoxPrior([0], [2])
     emulator = Function(lambda phi: torch.cat([phi.cos(), phi.sin()], dim=1))
     similarity = Cosine(0.001)
@@ -95,8 +97,14 @@ def test_an_observation_is_held_against_its_own_posterior(believed):
 
 def test_a_check_of_windows_sees_windows():
     prior = eande.BoxPrior([0], [2])
-    model = eande.EmbedAndEmulate(torch.nn.Flatten(), Function(lambda phi: phi.expand(-1, 20)), Dot(20), prior,
-                                  y_shape=(20,), embedding_dimension=20)  # fmt: skip
+    model = eande.EmbedAndEmulate(
+        torch.nn.Flatten(),
+        Function(lambda phi: phi.expand(-1, 20)),
+        Dot(20),
+        prior,
+        y_shape=(20,),
+        embedding_dimension=20,
+    )
 
     def simulator(phi, rng):
         return phi + rng.standard_normal((len(phi), 50))
@@ -137,7 +145,8 @@ def test_too_few_simulations_are_told_where_none_is_as_strange(held_out):
 
 
 def test_an_encoder_of_sets_leaves_a_trace():
-    prior, layer = eande.BoxPrior([-1.0], [1.0]), torch.nn.Linear(1, 4)
+    prior = eande.BoxPrior([-1.0], [1.0])
+    layer = torch.nn.Linear(1, 4)
 
     def encode(y):
         return layer(y.reshape(-1, 1)).view(len(y), 5, 4).mean(1)
@@ -162,7 +171,8 @@ def test_an_encoder_of_sets_leaves_a_trace():
 
 def test_what_was_made_before_a_calibration_stays_right_or_says_so(held_out):
     model = exact_model(VonMisesFisher(8, seed=0), temperature=0.5 / 8)
-    before, judged = model.posterior(held_out.y[0]), eande.Belongs(model, held_out)
+    before = model.posterior(held_out.y[0])
+    judged = eande.Belongs(model, held_out)
     values = before.log_ratio(held_out.phi[:50])
     assert model.calibrate(held_out).exponent < 0.8
     assert torch.equal(before.log_ratio(held_out.phi[:50]), values)
@@ -187,14 +197,13 @@ def test_belonging_tells_wrong_arguments(belongs, held_out):
 
 def test_a_wide_encoder_does_not_make_genuine_data_strange():
     torch.manual_seed(0)
-    encoder, emulator = (
-        ResNet(1, 8, dimensions=1, width=64, stem="narrow"),
-        torch.nn.Linear(1, 8),
-    )
+    encoder = ResNet(1, 8, dimensions=1, width=64, stem="narrow")
+    emulator = torch.nn.Linear(1, 8)
     model = eande.EmbedAndEmulate(
         encoder, emulator, Cosine(0.1), box(1), y_shape=(1, 60), embedding_dimension=8
     )
-    stream, strange = torch.Generator().manual_seed(0), []
+    stream = torch.Generator().manual_seed(0)
+    strange = []
     for _ in range(4):
         phi, new = (torch.rand(n, 1, generator=stream) for n in (100, 100))
         y, observed = (

@@ -110,8 +110,12 @@ def test_a_constant_parameter_is_neither_learned_nor_nan():
 
 
 def plateau():
-    """Return the exact model of y = max(φ, 0) + noise, whose scores are level over half the prior but for rounding, and its simulator."""
-    prior, noise, width = box(1), 0.2, 6
+    """Return the exact model of y = max(φ, 0) + noise, whose scores are level over half the prior
+    but for rounding, and its simulator.
+    """
+    prior = box(1)
+    noise = 0.2
+    width = 6
     turn = torch.linalg.qr(torch.randn(width, width, generator=torch.Generator().manual_seed(0)))[0]
 
     def padded(x):

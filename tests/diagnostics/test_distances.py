@@ -47,10 +47,8 @@ def test_the_floor_of_the_mmd_is_two_over_m():
 
 
 def test_the_two_sample_score_knows_equal_from_different():
-    first, second = (
-        torch.randn(600, 2, generator=torch.Generator().manual_seed(0)),
-        torch.randn(600, 2, generator=torch.Generator().manual_seed(1)),
-    )
+    first = torch.randn(600, 2, generator=torch.Generator().manual_seed(0))
+    second = torch.randn(600, 2, generator=torch.Generator().manual_seed(1))
     assert abs(c2st(first, second) - 0.5) < 0.05
     # Shifted by two standard deviations: the best classifier is right Φ(1) = 84 % of the time.
     assert c2st(first, second + torch.tensor([2.0, 0.0])) == pytest.approx(0.841, abs=0.03)

@@ -16,7 +16,9 @@ from helpers.sharp_gaussians import box, gaussian
 
 def test_fisher_information_of_a_linear_gaussian_model_is_the_exact_one():
     """log p(y|φ) = y·Aφ/σ² − ‖Aφ‖²/2σ² + …: an inner product, so E&E can be exact."""
-    matrix, sigma, n = torch.tensor([[1.0, 0.5], [0.2, 0.8], [0.3, -0.4]]), 0.5, 4
+    matrix = torch.tensor([[1.0, 0.5], [0.2, 0.8], [0.3, -0.4]])
+    sigma = 0.5
+    n = 4
     prior = eande.BoxPrior([-1, -1], [1, 1])
 
     def emulator(phi):
@@ -69,7 +71,8 @@ def test_a_redundant_parameter_is_known_as_such():
 
 def test_on_a_ring_the_sloppy_direction_is_the_tangent_and_far_parameters_are_equivalent():
     """Data that know only the radius: y = ‖φ‖ + noise, as on Lorenz 96."""
-    sigma, prior = 0.1, eande.BoxPrior([-1, -1], [1, 1])
+    sigma = 0.1
+    prior = eande.BoxPrior([-1, -1], [1, 1])
     encoder = Function(
         lambda y: torch.cat([y, -0.5 * torch.ones_like(y)], dim=1) / sigma**2 * math.sqrt(2)
     )

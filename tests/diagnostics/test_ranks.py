@@ -1,4 +1,7 @@
-"""Ranks, levels and coverage: silent about what is right, loud about what is wrong, and exact for any number of draws."""
+"""Ranks, levels and coverage.
+
+They are silent about what is right, loud about what is wrong, and exact for any number of draws.
+"""
 
 import importlib.util
 import math
@@ -18,7 +21,8 @@ _spec = importlib.util.spec_from_file_location(
 )
 benchmark = sys.modules[_spec.name] = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(benchmark)
-weighed, alarms = benchmark.weighed, benchmark.alarms
+weighed = benchmark.weighed
+alarms = benchmark.alarms
 # Which check must see which fault; 300 data, 1,000 draws.
 MUST_SEE = {
     "too wide": ["ranks", "coverage"],
@@ -85,10 +89,8 @@ def test_draws_as_few_as_the_data_raise_no_false_alarms():
 
 def weigh_alone(scores, own, drawn, phi, **options):
     generator = torch.Generator().manual_seed(1)
-    references, chance = (
-        drawn[torch.randint(len(drawn), (len(phi),), generator=generator)],
-        torch.rand(len(phi), generator=generator).double(),
-    )
+    references = drawn[torch.randint(len(drawn), (len(phi),), generator=generator)]
+    chance = torch.rand(len(phi), generator=generator).double()
     return weigh(scores, own, drawn, phi, references, chance, **options)
 
 
@@ -113,7 +115,8 @@ def test_distances_of_large_and_of_constant_parameters_keep_their_digits():
 def test_regions_are_of_the_highest_density_under_any_prior():
     """The prior itself, a Gaussian: the level of φ is the mass within |φ|."""
     generator = torch.Generator().manual_seed(0)
-    drawn, phi = torch.randn(100_000, 1, generator=generator), torch.tensor([[0.0], [1.0], [-2.0]])
+    drawn = torch.randn(100_000, 1, generator=generator)
+    phi = torch.tensor([[0.0], [1.0], [-2.0]])
     log_density = [torch.distributions.Normal(0.0, 1.0).log_prob(x)[:, 0] for x in (drawn, phi)]
     found = weigh_alone(
         torch.zeros(3, 100_000), torch.zeros(3), drawn, phi, densities=tuple(log_density)

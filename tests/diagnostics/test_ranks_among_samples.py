@@ -14,7 +14,8 @@ def in_samples(dimension, believed, data):
 
 
 def test_ranks_among_samples_agree_with_those_among_draws():
-    found, (model, simulated) = in_samples(2, 0.1, 100), gaussian(box(2), 0.1)
+    found = in_samples(2, 0.1, 100)
+    (model, simulated) = gaussian(box(2), 0.1)
     draws = diagnose(model, simulated(100, 0), draws=20_000)
     assert found.passed
     assert found.samples == 100

@@ -10,7 +10,8 @@ class Counting(Source):
 
     def __init__(self, y, rows=None):
         super().__init__(np.arange(len(y)) if rows is None else rows, tuple(y.shape[1:]))
-        self.data, self.numbers = y, [0]
+        self.data = y
+        self.numbers = [0]
 
     def read(self, row, start, stop, out):
         out[...] = self.data[row, start:stop]

@@ -9,13 +9,16 @@ from conftest import Function
 from eande.inference.model import EmbedAndEmulate
 from eande.similarities.similarities import Cosine, Dot
 
-LINE, NOISE = eande.BoxPrior([-1.0], [1.0]), 0.1
+LINE = eande.BoxPrior([-1.0], [1.0])
+NOISE = 0.1
 GRID = torch.linspace(-1, 1, 1_001).unsqueeze(1)
 DEVICES = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
 
 
 def gaussian(sharpness=1.0, *, shift=0.0, noise=NOISE, prior=LINE) -> EmbedAndEmulate:
-    """A model of y = φ + noise whose ratio is the exact one to the power ``sharpness``, which may depend on y."""
+    """A model of y = φ + noise whose ratio is the exact one to the power ``sharpness``, which may
+    depend on y.
+    """
 
     def encoder(y):
         power = sharpness(y) if callable(sharpness) else sharpness
@@ -61,22 +64,18 @@ def log_mean_exp(values):
 
 def mean_score(model, data) -> float:
     """Mean log ratio of pairs, over a fixed fine grid of the prior instead of draws."""
-    embedded, emulated, grid = (
-        model.embed_all(data.y),
-        model.emulate_all(data.phi),
-        model.emulate_all(GRID),
-    )
+    embedded = model.embed_all(data.y)
+    emulated = model.emulate_all(data.phi)
+    grid = model.emulate_all(GRID)
     normalizer = log_mean_exp(model.similarity.score(embedded, grid).double().T)
     return (model.similarity.paired_score(embedded, emulated).double() - normalizer).mean().item()
 
 
 def coverage(model, data, level=0.95) -> float:
     """How often the region of highest density of that level holds the true φ."""
-    embedded, emulated, grid = (
-        model.embed_all(data.y),
-        model.emulate_all(data.phi),
-        model.emulate_all(GRID),
-    )
+    embedded = model.embed_all(data.y)
+    emulated = model.emulate_all(data.phi)
+    grid = model.emulate_all(GRID)
     scores = model.similarity.score(embedded, grid).double()
     above = scores > model.similarity.paired_score(embedded, emulated).double().unsqueeze(1)
     return ((scores.softmax(1) * above).sum(1) <= level).double().mean().item()

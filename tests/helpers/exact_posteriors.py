@@ -21,7 +21,10 @@ def observation(task, seed=3):
 
 
 def box_model(names=("a", "b"), similarity=None):
-    """A model on a box with a smooth, bimodal, known score: peaks at ±(1, 1) in a box of half-width 3."""
+    """A model on a box with a smooth, bimodal, known score.
+
+    Peaks at ±(1, 1) in a box of half-width 3.
+    """
 
     def emulator(phi):
         bump = torch.exp(-((phi.abs() - 1) ** 2).sum(1) / 0.5) * torch.where(

@@ -13,9 +13,17 @@ SIMULATIONS = eande.simulate(noisy, BOX, 300, seed=0)
 
 
 SETTINGS = {
-    "epochs": 12, "batch_size": 45, "learning_rate": 5e-3, "similarity": "cosine", "temperature": 0.2, "embedding_dimension": 4, "width": 16,
-    "blocks": 1, "normalizer_draws": 1_000, "device": "cpu",
-}  # fmt: skip
+    "epochs": 12,
+    "batch_size": 45,
+    "learning_rate": 5e-3,
+    "similarity": "cosine",
+    "temperature": 0.2,
+    "embedding_dimension": 4,
+    "width": 16,
+    "blocks": 1,
+    "normalizer_draws": 1_000,
+    "device": "cpu",
+}
 
 
 def fit(members=3, **options):

@@ -10,8 +10,11 @@ from eande.similarities.similarities import Dot
 
 
 def gaussian(prior, noise, *, believed=None, shift=0.0, told=None):
-    """Return the exact model of y = the first parameters + noise (or one that believes in other noise, or errs to one side), and its simulator."""
-    told, believed = told or prior.dimension, believed or noise
+    """Return the exact model of y = the first parameters + noise (or one that believes in other
+    noise, or errs to one side), and its simulator.
+    """
+    told = told or prior.dimension
+    believed = believed or noise
     width = told + 1
     encoder = Function(
         lambda y: (

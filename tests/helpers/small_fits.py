@@ -5,7 +5,8 @@ import torch
 import eande
 
 PRIOR = eande.BoxPrior([-1, -1], [1, 1])
-PHI, Y = PRIOR.sample(40, seed=0), torch.randn(40, 3, generator=torch.Generator().manual_seed(0))
+PHI = PRIOR.sample(40, seed=0)
+Y = torch.randn(40, 3, generator=torch.Generator().manual_seed(0))
 
 
 def small(**options):

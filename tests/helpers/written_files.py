@@ -7,9 +7,13 @@ import xarray
 from eande.simulation.read.views import RandomWindow, draw_view
 
 RNG = np.random.default_rng(0)
-N, T, K = 6, 20, 3
-PHI, Y = RNG.normal(size=(N, 2)), RNG.normal(size=(N, T, K))
-PHI32, Y32 = torch.as_tensor(PHI, dtype=torch.float32), torch.as_tensor(Y, dtype=torch.float32)
+N = 6
+T = 20
+K = 3
+PHI = RNG.normal(size=(N, 2))
+Y = RNG.normal(size=(N, T, K))
+PHI32 = torch.as_tensor(PHI, dtype=torch.float32)
+Y32 = torch.as_tensor(Y, dtype=torch.float32)
 
 
 def as_npz(path, phi, y, save=np.savez):
@@ -39,7 +43,8 @@ def check_reading(simulations, kind):
     assert simulations.y_shape == (T, K)
     assert torch.equal(simulations.y[:], Y32)
     assert torch.equal(simulations.y[4], Y32[4])
-    index, starts = torch.tensor([5, 0, 5, 2]), torch.tensor([13, 0, 4, 7])
+    index = torch.tensor([5, 0, 5, 2])
+    starts = torch.tensor([13, 0, 4, 7])
     expected = torch.stack([Y32[i, s : s + 7] for i, s in zip(index, starts, strict=True)])
     assert torch.equal(simulations.rows(index).windows(starts, 7), expected)
     chosen = simulations[torch.tensor([4, 1])]

@@ -24,9 +24,18 @@ def simulator(phi, rng):
 def model(request):
     simulations = eande.simulate(simulator, PRIOR, 4_000, seed=0)
     return quick_fit(
-        simulations, PRIOR, epochs=30, embedding_dimension=8, temperature=0.1, width=48, batch_size=250, validate_every=5, memory_bank=100,
-        micro_batch=100, device=request.param,
-    )  # fmt: skip
+        simulations,
+        PRIOR,
+        epochs=30,
+        embedding_dimension=8,
+        temperature=0.1,
+        width=48,
+        batch_size=250,
+        validate_every=5,
+        memory_bank=100,
+        micro_batch=100,
+        device=request.param,
+    )
 
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -68,10 +77,8 @@ def test_a_recorder_that_is_off_just_calls():
 def test_a_recorded_model_gives_the_same_posteriors():
     simulations = eande.simulate(simulator, PRIOR, 2_000, seed=0)
     model = quick_fit(simulations, PRIOR, epochs=10, embedding_dimension=8, width=32, device="cuda")
-    phi, y = (
-        PRIOR.sample(5_000, seed=1).cuda(),
-        torch.randn(12, 2, generator=torch.Generator().manual_seed(0)).cuda(),
-    )
+    phi = PRIOR.sample(5_000, seed=1).cuda()
+    y = torch.randn(12, 2, generator=torch.Generator().manual_seed(0)).cuda()
     expected = [model.posterior(one).log_ratio(phi) for one in y]
     model.record()
     for one, value in zip(y, expected, strict=True):
@@ -131,7 +138,8 @@ def test_split_layers_are_nearly_as_exact_as_float32(emulator):
 
 
 def test_what_tensor_cores_would_change_stays_as_it_is(emulator):
-    other, x = torch.nn.Linear(2, 3), torch.randn(1_000, 3)
+    other = torch.nn.Linear(2, 3)
+    x = torch.randn(1_000, 3)
     assert for_tensor_cores(other, Cosine(0.1), torch.zeros(1, 2)) is other
     with torch.no_grad(), patch("torch.mm", half_product):
         assert (
@@ -161,7 +169,8 @@ def test_recorded_emulation_is_as_exact_as_float32():
     model.record()
     for _ in range(5):
         recorded = posterior.score(phi)
-    # Tensor cores were used, and lost hardly anything: in half precision it would be hundreds of times as much.
+    # Tensor cores were used, and lost hardly anything: in half precision it would be hundreds of
+    # times as much.
     with torch.no_grad():
         assert for_tensor_cores(emulator, model.similarity, phi) is not emulator
     assert not torch.equal(recorded, launched)
@@ -176,7 +185,8 @@ def test_recorded_emulation_is_as_exact_as_float32():
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_recorded_posteriors_belong_to_their_priors_and_data(model, device):
-    here, phi = copy.deepcopy(model).to(device), PRIOR.sample(100, seed=0)
+    here = copy.deepcopy(model).to(device)
+    phi = PRIOR.sample(100, seed=0)
     narrow = eande.BoxPrior([-0.5, -0.5], [0.5, 0.5])
     observed = torch.tensor([[0.2, -0.4], [-0.1, 0.3], [0.0, 0.0]])
     here.encoder_rows = 2  # two passes for the three

@@ -24,9 +24,18 @@ def simulator(phi, rng):
 def model(request):
     simulations = eande.simulate(simulator, PRIOR, 4_000, seed=0)
     return quick_fit(
-        simulations, PRIOR, epochs=30, embedding_dimension=8, temperature=0.1, width=48, batch_size=250, validate_every=5, memory_bank=100,
-        micro_batch=100, device=request.param,
-    )  # fmt: skip
+        simulations,
+        PRIOR,
+        epochs=30,
+        embedding_dimension=8,
+        temperature=0.1,
+        width=48,
+        batch_size=250,
+        validate_every=5,
+        memory_bank=100,
+        micro_batch=100,
+        device=request.param,
+    )
 
 
 def test_results_live_where_the_model_lives(model):
@@ -34,7 +43,8 @@ def test_results_live_where_the_model_lives(model):
     samples, info = posterior.sample(2_000)
     assert samples.device.type == model.device.type == posterior.log_prob(samples).device.type
     assert info.acceptance_rate > 0
-    mean, std = samples.mean(0).cpu(), samples.std(0).cpu()
+    mean = samples.mean(0).cpu()
+    std = samples.std(0).cpu()
     assert (mean - torch.tensor([0.2, -0.4])).abs().max() < 0.1
     assert (std - 0.28).abs().max() < 0.08
     assert posterior.summary(samples=1_000).mean.shape == (2,)
@@ -77,7 +87,8 @@ def test_pooled_and_changed_priors_on_every_device(model, device):
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_a_posterior_made_before_calibration_stays_what_it_was(model, device):
-    here, phi = copy.deepcopy(model).to(device), PRIOR.sample(3_000, seed=0)
+    here = copy.deepcopy(model).to(device)
+    phi = PRIOR.sample(3_000, seed=0)
     before = here.posterior([0.2, -0.4])
     values = before.log_prob(phi)
     held_out = eande.simulate(

@@ -32,10 +32,14 @@ def exact_log_ratio(y, phi, prior_grid, sharpness=1.0, shift=0.0):
     ids=["dot", "cosine", "one of them the prior"],
 )
 def test_the_ratio_is_the_mean_of_the_members_ratios(members):
-    """Over one bank of prior draws every normaliser is the same sum, so that only float32 rounding remains."""
-    models, draws = members(), 20_000
+    """Over one bank of prior draws every normaliser is the same sum, so that only float32 rounding
+    remains.
+    """
+    models = members()
+    draws = 20_000
     joint = eande.ensemble(models)
-    phi, ys = models[0].prior.sample(500, seed=1), torch.tensor([[0.3], [-0.7], [1.0]])
+    phi = models[0].prior.sample(500, seed=1)
+    ys = torch.tensor([[0.3], [-0.7], [1.0]])
     each = torch.stack(
         [torch.stack([p.log_ratio(phi) for p in m.posteriors(ys, draws=draws)]) for m in models]
     )
@@ -57,16 +61,15 @@ def test_the_ratio_is_the_mean_of_the_members_ratios(members):
 
 
 def test_the_ratio_under_another_prior_is_the_exact_one():
-    """p̃(φ) Σ r_j(φ, y), r_j normalised under the training prior. Draws: 40,000; normalisers err by 2 %, tolerance 10 %."""
-    joint, narrow = (
-        eande.ensemble([gaussian(), gaussian(0.25, shift=0.2)]),
-        eande.BoxPrior([-0.2], [0.6]),
-    )
-    y, phi, narrow_grid = (
-        0.1,
-        narrow.sample(300, seed=1),
-        torch.linspace(-0.2, 0.6, 4_001).unsqueeze(1),
-    )
+    """p̃(φ) Σ r_j(φ, y), r_j normalised under the training prior.
+
+    Draws: 40,000; normalisers err by 2 %, tolerance 10 %.
+    """
+    joint = eande.ensemble([gaussian(), gaussian(0.25, shift=0.2)])
+    narrow = eande.BoxPrior([-0.2], [0.6])
+    y = 0.1
+    phi = narrow.sample(300, seed=1)
+    narrow_grid = torch.linspace(-0.2, 0.6, 4_001).unsqueeze(1)
     members = ({"sharpness": 1.0}, {"sharpness": 0.25, "shift": 0.2})
 
     def mean_ratio(points):
@@ -100,8 +103,12 @@ def test_priors_known_by_draws_only(prior):
 
 
 def test_samples_follow_the_mixture():
-    """Kolmogorov–Smirnov against the exact mixture, false-alarm rate 1e-4; weighing members by their e^s instead fails it."""
-    centres, widths = (-0.3, 0.5), (NOISE, NOISE / 2)
+    """Kolmogorov–Smirnov against the exact mixture, false-alarm rate 1e-4.
+
+    Weighing members by their e^s instead fails it.
+    """
+    centres = (-0.3, 0.5)
+    widths = (NOISE, NOISE / 2)
     joint = eande.ensemble([gaussian(shift=centres[0]), gaussian(4.0, shift=centres[1])])
     samples = joint.posterior([0.0]).sample(2_000, seed=3)[0][:, 0].numpy()
 
@@ -116,12 +123,14 @@ def test_samples_follow_the_mixture():
 
 
 def test_the_exact_bound_is_never_exceeded_and_attained(monkeypatch):
-    """At τ = 0.005 scores of 200 nats cancel against normalisers as large: rounding alone would pierce a bound without room for it."""
-    joint, ys = (
-        eande.ensemble([circle(0.005), circle(0.01), circle(0.2)]),
-        torch.linspace(-3, 3, 40).unsqueeze(1),
-    )
-    highest, exceeded = [], {"as it is": 0, "without room": 0}
+    """At τ = 0.005 scores of 200 nats cancel against normalisers as large.
+
+    Rounding alone would pierce a bound without room for it.
+    """
+    joint = eande.ensemble([circle(0.005), circle(0.01), circle(0.2)])
+    ys = torch.linspace(-3, 3, 40).unsqueeze(1)
+    highest = []
+    exceeded = {"as it is": 0, "without room": 0}
     for posterior in joint.posteriors(ys):
         y = posterior.embedded[1].atan2(posterior.embedded[0])
         phi = torch.cat(
@@ -155,14 +164,10 @@ def test_a_member_without_a_bound_leaves_none():
 
 @pytest.mark.filterwarnings("ignore:pooling 3 observations")
 def test_pooled_observations_multiply_their_ratios():
-    joint, ys = (
-        eande.ensemble([gaussian(), gaussian(0.25, shift=0.2)]),
-        torch.tensor([[0.1], [0.2], [0.15]]),
-    )
-    pooled, each = (
-        joint.posterior(ys, pooled=True, draws=50_000),
-        joint.posteriors(ys, draws=50_000),
-    )
+    joint = eande.ensemble([gaussian(), gaussian(0.25, shift=0.2)])
+    ys = torch.tensor([[0.1], [0.2], [0.15]])
+    pooled = joint.posterior(ys, pooled=True, draws=50_000)
+    each = joint.posteriors(ys, draws=50_000)
     log_ratio = sum(posterior.log_ratio(GRID) for posterior in each)
     exact = log_ratio - log_mean_exp(log_ratio)
     near = exact > exact.max() - 10
@@ -178,8 +183,10 @@ def test_pooled_observations_multiply_their_ratios():
 
 @pytest.mark.filterwarnings("ignore:pooling 2 observations")
 def test_the_bound_of_pooled_observations_is_the_sum_of_theirs():
-    joint, ys = eande.ensemble([circle(0.1), circle(0.05)]), torch.tensor([[0.1], [0.1]])
-    pooled, one = joint.posterior(ys, pooled=True), joint.posterior(ys[0])
+    joint = eande.ensemble([circle(0.1), circle(0.05)])
+    ys = torch.tensor([[0.1], [0.1]])
+    pooled = joint.posterior(ys, pooled=True)
+    one = joint.posterior(ys[0])
     twice, once = (
         joint.similarity.bound(posterior.embedded.unsqueeze(0)).item()
         for posterior in (pooled, one)
@@ -190,7 +197,8 @@ def test_the_bound_of_pooled_observations_is_the_sum_of_theirs():
 
 def test_what_happens_to_a_model_later_does_not_change_the_ensemble():
     models = [gaussian(3.0), gaussian(2.0)]
-    joint, phi = eande.ensemble(models), LINE.sample(20, seed=0)
+    joint = eande.ensemble(models)
+    phi = LINE.sample(20, seed=0)
     before = joint.posterior([0.2]).log_ratio(phi)
     models[0].calibrate(pairs(100, 0), draws=1_000)
     assert models[0].similarity.exponent < 1
@@ -235,13 +243,16 @@ def test_wrong_use_gives_one_line(case):
 
 def test_calibrated_models_are_no_members():
     """Whatever kind of exponent it came to, or only moved."""
-    constant, datum, aimed = gaussian(), gaussian(), gaussian()
+    constant = gaussian()
+    datum = gaussian()
+    aimed = gaussian()
     constant.similarity.set_exponent(0.5)
     datum.similarity.set_exponent(0.5, torch.ones(2), torch.zeros(2))
     aimed.similarity.set_aim(Aim(torch.zeros(2, 2), torch.ones(2)))
     for model in (constant, datum, aimed):
         with pytest.raises(
             InputError,
-            match="models: expected plain models as fitted, got an ensemble or a calibrated one; combine first",
+            match="models: expected plain models as fitted, got an ensemble or a calibrated "
+            "one; combine first",
         ):
             eande.ensemble([model, gaussian()])

@@ -12,7 +12,10 @@ from helpers.exact_posteriors import cube, posterior_of, two_modes
 
 
 def test_pareto_k_tells_heavy_tails():
-    """Weights of a Pareto law with exponent a have k = 1/a; those of a bounded ratio, near its flat top, a negative one."""
+    """Weights of a Pareto law with exponent a have k = 1/a.
+
+    Those of a bounded ratio, near its flat top, a negative one.
+    """
     random = np.random.default_rng(0)
     heavy = [np.log(1 + random.pareto(a, size=50_000)) for a in (0.8, 2.0, 10.0)]
     bounded = -(random.uniform(-1, 1, size=(50_000, 2)) ** 2).sum(1) / 0.02

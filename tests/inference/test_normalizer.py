@@ -16,7 +16,8 @@ from helpers.exact_posteriors import box_model, observation
 
 def test_the_reported_error_of_the_normaliser_is_its_spread():
     model = box_model()
-    values, errors = [], []
+    values = []
+    errors = []
     for repetition in range(200):
         prior = SamplerPrior(
             lambda n, seed, shift=repetition: model.prior.sample(n, seed=seed + shift)

@@ -58,7 +58,10 @@ def test_a_bound_that_is_far_too_low_corrects_itself():
 
 
 def test_samples_are_those_the_final_bound_would_have_given(monkeypatch):
-    """In batches of 5 the bound rises again and again: earlier acceptances must be tested again, or samples of the low bound stay in."""
+    """In batches of 5 the bound rises again and again.
+
+    Earlier acceptances must be tested again, or samples of the low bound stay in.
+    """
     monkeypatch.setattr("eande.inference.samplers.rejection._SMALLEST_BATCH", 5)
     monkeypatch.setattr("eande.inference.samplers.rejection._LARGEST_BATCH", 5)
     posterior = exact_model(task := VonMisesFisher(8, seed=1)).posterior(observation(task))
@@ -102,7 +105,8 @@ def test_a_proposal_that_misses_the_posterior_is_refused_and_a_bounded_one_is_ex
     posterior = peaked(BoxPrior([0], [1])).posterior([0.5])
     with pytest.raises(
         InputError,
-        match=r"proposal: expected one that covers the posterior, got one without density on \d+% of it",
+        match=r"proposal: expected one that covers the posterior, got one without density on "
+        r"\d+% of it",
     ):
         posterior.sample(100, proposal=BoxPrior([0.5], [1]))
     exact, _ = posterior.sample(20_000, seed=1)

@@ -35,7 +35,8 @@ def test_a_saved_ensemble_comes_back(joint, tmp_path):
 @pytest.mark.parametrize("slope", [False, True], ids=["constant", "datum"])
 def test_a_calibrated_model_comes_back(joint, kind, slope, aimed, tmp_path):
     model = copy.deepcopy(joint if kind == "ensemble" else joint.members[0])
-    before, dimension = values(model), model.embedding_dimension
+    before = values(model)
+    dimension = model.embedding_dimension
     vectors = (torch.linspace(-1, 1, dimension), torch.full((dimension,), 0.2)) if slope else ()
     model.similarity.set_exponent(0.6, *vectors)
     if aimed:
@@ -54,10 +55,8 @@ def test_a_calibrated_model_comes_back(joint, kind, slope, aimed, tmp_path):
 def test_other_members_come_back(tmp_path):
     """Networks of one's own, a prior that no file holds, and draws that one does."""
     given = {"encoder": nn.Linear(2, 2), "emulator": nn.Linear(2, 2)}
-    sampler, path = (
-        eande.SamplerPrior(lambda n, seed: BOX.sample(n, seed=seed)),
-        tmp_path / "m.eande",
-    )
+    sampler = eande.SamplerPrior(lambda n, seed: BOX.sample(n, seed=seed))
+    path = tmp_path / "m.eande"
     for prior, again in (
         (eande.EmpiricalPrior(torch.randn(1_000, 2)), {}),
         (sampler, {"prior": sampler}),
@@ -114,11 +113,13 @@ def without(prefix):
     [
         (
             without("member.1."),
-            r"joint\.eande, member 1: expected the tensors model.y_standardizer.mean and model.y_standardizer.scale, got neither",
+            r"joint\.eande, member 1: expected the tensors model.y_standardizer.mean and "
+            r"model.y_standardizer.scale, got neither",
         ),
         (
             without("member.2.model.emulator.first.bias"),
-            r"member 2: emulator\.first\.bias: expected \(16,\), got nothing of that name in the file",
+            r"member 2: emulator\.first\.bias: expected \(16,\), got nothing of that name in "
+            r"the file",
         ),
         (
             without("similarity.exponent"),

@@ -38,7 +38,8 @@ def saved(model, tmp_path):
 
 
 def same(first, second):
-    phi, y = BOX.sample(50, seed=0), [0.1, -0.2]
+    phi = BOX.sample(50, seed=0)
+    y = [0.1, -0.2]
     return torch.equal(first.posterior(y).log_ratio(phi), second.posterior(y).log_ratio(phi))
 
 
@@ -81,7 +82,8 @@ def test_a_network_of_ones_own_is_asked_for_again(tmp_path):
         eande.load(path)
     with pytest.raises(
         InputError,
-        match=r"encoder\.0\.bias: expected \(17,\), got \(16,\) in the file; is it the same network",
+        match=r"encoder\.0\.bias: expected \(17,\), got \(16,\) in the file; "
+        r"is it the same network",
     ):
         eande.load(path, encoder=nn.Sequential(nn.Linear(2, 17), nn.ReLU(), nn.Linear(17, 4)))
     assert same(model, eande.load(path, encoder=encoder()))

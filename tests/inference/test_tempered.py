@@ -27,8 +27,12 @@ def test_mode_weights_in_ten_dimensions():
 
 
 def test_refining_finds_the_normaliser_that_no_prior_draw_carries():
-    """A likelihood of width 0.02 five standard deviations away from the prior's middle: the product of both is known."""
-    width, prior = 0.02, torch.distributions.MultivariateNormal(torch.zeros(2), 0.04 * torch.eye(2))
+    """A likelihood of width 0.02 five standard deviations away from the prior's middle.
+
+    The product of both is known.
+    """
+    width = 0.02
+    prior = torch.distributions.MultivariateNormal(torch.zeros(2), 0.04 * torch.eye(2))
     posterior = posterior_of(
         lambda phi: (phi - 1).square().sum(1) / (-2 * width**2), prior, draws=10_000
     )
@@ -70,7 +74,10 @@ def test_refining_needs_a_density():
 
 
 def test_ten_gaussian_parameters_with_a_gaussian_prior():
-    """The common benchmark's gaussian_linear: prior and noise of variance 0.1, posterior N(y/2, 0.05)."""
+    """The common benchmark's gaussian_linear.
+
+    Prior and noise of variance 0.1, posterior N(y/2, 0.05).
+    """
     prior = torch.distributions.MultivariateNormal(torch.zeros(10), 0.1 * torch.eye(10))
     y = torch.linspace(-0.8, 0.8, 10)
     posterior = posterior_of(lambda phi: (phi - y).square().sum(1) / -0.2, prior)
@@ -78,7 +85,8 @@ def test_ten_gaussian_parameters_with_a_gaussian_prior():
     errors = (phi.mean(0) - y / 2).abs() / (
         math.sqrt(0.05) / torch.tensor(info.effective_samples).clamp(max=10_000).sqrt()
     )
-    # Ten chances of three standard errors and more: one in forty runs would exceed it; a seed that does not.
+    # Ten chances of three standard errors and more: one in forty runs would exceed it; a seed that
+    # does not.
     assert errors.max() < 3
     assert torch.allclose(phi.var(0), torch.full((10,), 0.05), rtol=0.1)
 

@@ -1,4 +1,7 @@
-"""The networks of our own: shapes, gradients, periodic axes, the choice by the shape of the data."""
+"""The networks of our own.
+
+Shapes, gradients, periodic axes, the choice by the shape of the data.
+"""
 
 import pytest
 import torch

@@ -30,7 +30,8 @@ def test_a_distribution_that_declares_no_support_is_judged_by_its_density():
             super().__init__(event_shape=torch.Size([2]), validate_args=False)
 
         def sample(self, sample_shape=()):
-            angle, radius = 2 * torch.pi * torch.rand(sample_shape), torch.rand(sample_shape).sqrt()
+            angle = 2 * torch.pi * torch.rand(sample_shape)
+            radius = torch.rand(sample_shape).sqrt()
             return radius.unsqueeze(-1) * torch.stack([angle.cos(), angle.sin()], dim=-1)
 
         def log_prob(self, value):

@@ -45,7 +45,10 @@ def test_every_prior_keeps_the_contract(prior):
     "prior", [p for p in PRIORS if p.has_density], ids=lambda p: type(p).__name__
 )
 def test_densities_integrate_to_one(prior):
-    """By importance sampling from a wide proposal: 400,000 draws, tolerance five standard errors."""
+    """By importance sampling from a wide proposal.
+
+    400,000 draws, tolerance five standard errors.
+    """
     proposal = Independent(Normal(torch.ones(2), torch.full((2,), 4.0)), 1)
     torch.manual_seed(0)
     phi = proposal.sample((400_000,))

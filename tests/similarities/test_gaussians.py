@@ -1,4 +1,7 @@
-"""The mixture of Gaussians as a similarity: its score and bound, what it can learn, and that everything else works with it."""
+"""The mixture of Gaussians as a similarity.
+
+Its score and bound, what it can learn, and that everything else works with it.
+"""
 
 import math
 import warnings
@@ -17,7 +20,9 @@ PRIOR = eande.BoxPrior([-5, -5], [5, 5])
 
 
 def peaked(phi, rng):
-    """A wide Gaussian and one of a tenth of its width, each half of the time, around the parameters."""
+    """A wide Gaussian and one of a tenth of its width, each half of the time, around the
+    parameters.
+    """
     return phi + np.where(rng.random((len(phi), 1)) < 0.5, 1.0, 0.1) * rng.standard_normal(
         phi.shape
     )
@@ -41,7 +46,8 @@ def test_the_score_is_the_printed_sum():
     torch.manual_seed(0)
     similarity = Gaussians(3, heads=4).double()
     torch.nn.init.normal_(similarity.spread.weight)
-    f, g = torch.randn(5, 3).double(), torch.randn(6, 3).double()
+    f = torch.randn(5, 3).double()
+    g = torch.randn(6, 3).double()
     heads = similarity.spread(f).view(5, 4, 5)
     expected = torch.empty(5, 6).double()
     for i in range(5):
@@ -54,7 +60,8 @@ def test_the_score_is_the_printed_sum():
                 for k in range(4)
             ]
             expected[i, j] = torch.stack(terms).sum().log()
-    embedded, emulated = similarity.place_datum(f), similarity.place(g)
+    embedded = similarity.place_datum(f)
+    emulated = similarity.place(g)
     torch.testing.assert_close(similarity.score(embedded, emulated), expected)
     torch.testing.assert_close(
         similarity.paired_score(embedded, emulated[:5]), expected[:, :5].diagonal()
@@ -70,7 +77,8 @@ def test_no_score_exceeds_the_bound(n):
     raw = 10 * torch.randn(200, n)
     embedded = similarity.place_datum(raw)
     centres = raw + similarity.spread(raw).view(200, 3, n + 2)[:, 0, :n]
-    emulated, bound = similarity.place(centres), similarity.bound(embedded)
+    emulated = similarity.place(centres)
+    bound = similarity.bound(embedded)
     assert (similarity.paired_score(embedded, emulated) <= bound).all()
     assert (similarity.score(embedded, emulated) <= bound.unsqueeze(1)).all()
     assert similarity.score(embedded, emulated[:0]).shape == (200, 0)
@@ -97,7 +105,10 @@ def test_heads_stay_in_full_precision():
 
 
 def test_a_narrow_peak_on_a_wide_foot_is_learned(fitted_peak):
-    """One blob of the best width would reach log(100 / (2πe · 0.505)) = 2.45 nats inside the box; the truth is 3.5."""
+    """One blob of the best width would reach log(100 / (2πe · 0.505)) = 2.45 nats inside the box.
+
+    The truth is 3.5.
+    """
     fresh = eande.simulate(peaked, eande.BoxPrior([-3, -3], [3, 3]), 1_000, seed=1, progress=False)
     posteriors = fitted_peak.posteriors(fresh.y, draws=50_000)
     reached = np.mean(
@@ -184,8 +195,10 @@ def test_going_on_with_another_similarity_takes_it(before, after):
 @pytest.mark.filterwarnings("ignore:pooling 2 observations")
 def test_observations_pool(fitted_peak):
     """The scores of both add up, and so do the bounds."""
-    ys, phi = torch.tensor([[1.0, 1.0], [1.2, 0.9]]), PRIOR.sample(1_000, seed=1)
-    pooled, each = fitted_peak.posterior(ys, pooled=True), fitted_peak.posteriors(ys)
+    ys = torch.tensor([[1.0, 1.0], [1.2, 0.9]])
+    phi = PRIOR.sample(1_000, seed=1)
+    pooled = fitted_peak.posterior(ys, pooled=True)
+    each = fitted_peak.posteriors(ys)
     torch.testing.assert_close(pooled.score(phi), each[0].score(phi) + each[1].score(phi))
     samples = pooled.sample(1_000, seed=0)[0]
     assert (samples.mean(0) - ys.mean(0)).abs().max() < 0.3
@@ -200,16 +213,17 @@ def test_observations_pool(fitted_peak):
 
 
 def test_ensembles_are_means_of_ratios(fitted_peak, tmp_path):
-    """Members may differ in similarity and width; files, exponents and samples are as of one model."""
+    """Members may differ in similarity and width.
+
+    Files, exponents and samples are as of one model.
+    """
     simulations = eande.simulate(peaked, PRIOR, 600, seed=5, progress=False)
     other = quick_fit(
         simulations, PRIOR, epochs=2, similarity="cosine", embedding_dimension=4, width=16
     )
-    joint, y, phi = (
-        eande.ensemble([fitted_peak, other]),
-        torch.tensor([1.0, -1.0]),
-        PRIOR.sample(500, seed=2),
-    )
+    joint = eande.ensemble([fitted_peak, other])
+    y = torch.tensor([1.0, -1.0])
+    phi = PRIOR.sample(500, seed=2)
     each = torch.stack(
         [model.posterior(y, draws=20_000).log_ratio(phi) for model in (fitted_peak, other)]
     )
@@ -259,7 +273,8 @@ def test_several_are_fitted_with_nothing_said():
         progress=False,
     )
     assert all(isinstance(member.similarity, Gaussians) for member in joint.members)
-    y, phi = torch.tensor([1.0, -1.0]), PRIOR.sample(500, seed=2)
+    y = torch.tensor([1.0, -1.0])
+    phi = PRIOR.sample(500, seed=2)
     each = torch.stack(
         [member.posterior(y, draws=20_000).log_ratio(phi) for member in joint.members]
     )

@@ -76,7 +76,8 @@ def test_objects_are_not_unpickled(tmp_path):
     np.savez(tmp_path / "y.npz", phi=PHI[0], y=np.array([print], dtype=object))
     with pytest.raises(
         InputError,
-        match=r"phi\.npz: expected data that can be read, got ValueError: Object arrays cannot be loaded",
+        match=r"phi\.npz: expected data that can be read, got ValueError: Object arrays "
+        r"cannot be loaded",
     ):
         Simulations.from_files([tmp_path / "phi.npz"])
     with pytest.raises(InputError, match=r"y\.npz, y: expected real numbers, got object"):
@@ -178,14 +179,16 @@ def test_bad_numbers_are_named_when_they_are_read(write, value, tmp_path):
     with pytest.raises(
         InputError,
         match=re.escape(
-            f"{path}, y: expected finite float32 numbers, got 1 NaN or inf, the first at index (12, 1)"
+            f"{path}, y: expected finite float32 numbers, got 1 NaN or inf, the first at "
+            f"index (12, 1)"
         ),
     ):
         y[0]
     with pytest.raises(
         InputError,
         match=re.escape(
-            f"{path}, y[10:15]: expected finite float32 numbers, got 1 NaN or inf, the first at index (2, 1)"
+            f"{path}, y[10:15]: expected finite float32 numbers, got 1 NaN or inf, the first "
+            f"at index (2, 1)"
         ),
     ):
         y.windows(torch.tensor([0]), torch.tensor([10]), 5)
@@ -225,7 +228,8 @@ def test_a_damaged_member_fails_its_checksum(write, tmp_path):
     path.write_bytes(content)
     with pytest.raises(
         InputError,
-        match=r"run\.npz, y: expected data that can be read, got (BadZipFile: Bad CRC-32|error: Error -3)",
+        match=r"run\.npz, y: expected data that can be read, got (BadZipFile: Bad "
+        r"CRC-32|error: Error -3)",
     ):
         y[0]
 
@@ -254,6 +258,7 @@ def test_an_array_shorter_than_its_header_says_is_noticed(length, tmp_path):
     y = FileSource(np.arange(1), (T, K), [tmp_path / "run.npz"], "y")
     with pytest.raises(
         InputError,
-        match=r"run\.npz, y: expected data that can be read, got (EOFError: not as many|ValueError: EOF: reading)",
+        match=r"run\.npz, y: expected data that can be read, got (EOFError: not as "
+        r"many|ValueError: EOF: reading)",
     ):
         y.windows(torch.tensor([0]), torch.tensor([T - length]), length)

@@ -137,7 +137,8 @@ def test_a_store_of_a_newer_format_is_refused(tmp_path):
     for call in (lambda: eande.Simulations.open(path), lambda: simulate(20, path)):
         with pytest.raises(
             eande.InputError,
-            match="expected a store of format 1 or older, got format 99: it was written by a newer version",
+            match="expected a store of format 1 or older, got format 99: it was written by a "
+            "newer version",
         ):
             call()
     (path / "zarr.json").write_text("{")

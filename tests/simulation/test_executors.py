@@ -69,7 +69,8 @@ def test_worker_processes_take_what_was_defined_anywhere():
 
 def test_only_so_many_blocks_are_in_flight():
     class Watching(ThreadPoolExecutor):
-        most, now = 0, 0
+        most = 0
+        now = 0
 
         def submit(self, *args):
             self.now += 1

@@ -21,7 +21,15 @@ def slow(phi, rng):
     time.sleep(0.02)
     return np.concatenate([phi, phi**2], axis=1)[:, :3] + 0.1 * rng.standard_normal((len(phi), 3))
 executor = None if sys.argv[3] == "None" else int(sys.argv[3])
-eande.simulate(slow, eande.BoxPrior([-1, -1], [1, 1]), int(sys.argv[4]), store=sys.argv[1], block_size=10, executor=executor, progress=False)
+eande.simulate(
+    slow,
+    eande.BoxPrior([-1, -1], [1, 1]),
+    int(sys.argv[4]),
+    store=sys.argv[1],
+    block_size=10,
+    executor=executor,
+    progress=False,
+)
 """
 
 
@@ -44,10 +52,12 @@ def commits(path):
 
 @pytest.mark.parametrize("executor", [None, 2])
 def test_a_run_killed_again_and_again_ends_as_if_it_never_was(tmp_path, executor):
-    path, rng = tmp_path / "s.zarr", random.Random(executor)
+    path = tmp_path / "s.zarr"
+    rng = random.Random(executor)
     kills = 0
     while kills < 5:
-        process, before = start(path, 1200, executor), commits(path)
+        process = start(path, 1200, executor)
+        before = commits(path)
         while commits(path) == before and process.poll() is None:
             time.sleep(0.005)
         time.sleep(rng.random() * 0.2)
@@ -92,12 +102,18 @@ import subprocess, sys, eande
 def program(phi, rng):
     subprocess.run(["sleep", "0.05"], check=True)
     return phi
-eande.simulate(eande.each(program), eande.BoxPrior([-1, -1], [1, 1]), 200, store=sys.argv[1], block_size=4, progress=False)
+prior = eande.BoxPrior([-1, -1], [1, 1])
+eande.simulate(
+    eande.each(program), prior, 200, store=sys.argv[1], block_size=4, progress=False
+)
 """
 
 
 def test_ctrl_c_in_a_terminal_makes_no_failures(tmp_path):
-    """It reaches the programs that a simulator runs, too; what they then fail to do is not their parameters' fault."""
+    """It reaches the programs that a simulator runs, too.
+
+    What they then fail to do is not their parameters' fault.
+    """
     path = tmp_path / "s.zarr"
     process = subprocess.Popen(
         [sys.executable, "-c", RUNS_A_PROGRAM, str(path)],
@@ -159,13 +175,15 @@ def broken(phi, rng):
     raise RuntimeError("broken")
 def mended(phi, rng):
     return phi
-box, path = eande.BoxPrior([0], [1]), {str(tmp_path / "s.zarr")!r}
+box = eande.BoxPrior([0], [1])
+path = {str(tmp_path / "s.zarr")!r}
 mended.__qualname__ = "broken"
 try:
     eande.simulate(broken, box, 200, store=path, block_size=1, failure_limit=1.0, progress=False)
 except (eande.InputError, eande.SimulationError) as error:
     print(error)
-print(len(eande.simulate(mended, box, 200, store=path, block_size=1, redo="failed", progress=False)))
+again = eande.simulate(mended, box, 200, store=path, block_size=1, redo="failed", progress=False)
+print(len(again))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stdout.splitlines()[-1:] == ["200"], done.stderr[-2_000:]

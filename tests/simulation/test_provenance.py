@@ -30,21 +30,48 @@ def same_sampler(n, seed):
 
 
 WRONG = {
-    "simulator": (lambda path: eande.simulate(other_noise, BOX, 45, store=path), "a store with simulator .*other_noise.*got one with .*noisy"),
-    "prior": (lambda path: eande.simulate(noisy, eande.BoxPrior([-2, -1], [1, 1]), 45, store=path), "a store with prior .*-2.0.*got one with"),
-    "seed": (lambda path: simulate(45, path, seed=1), "expected a store with seed 1, got one with 0"),
-    "design": (lambda path: simulate(45, path, design="even"), "expected a store with design even, got one with random"),
-    "block size": (lambda path: simulate(45, path, block_size=9), "expected a store with block_size 9, got one with 10"),
-    "fewer": (lambda path: simulate(40, path), r"n: expected at least 45, what .* is made for, got 40; Simulations.open\(…\)\[:40\]"),
-    "redo": (lambda path: simulate(45, path, redo="all"), "redo: expected one of 'damaged', 'failed', got 'all'"),
+    "simulator": (
+        lambda path: eande.simulate(other_noise, BOX, 45, store=path),
+        "a store with simulator .*other_noise.*got one with .*noisy",
+    ),
+    "prior": (
+        lambda path: eande.simulate(noisy, eande.BoxPrior([-2, -1], [1, 1]), 45, store=path),
+        "a store with prior .*-2.0.*got one with",
+    ),
+    "seed": (
+        lambda path: simulate(45, path, seed=1),
+        "expected a store with seed 1, got one with 0",
+    ),
+    "design": (
+        lambda path: simulate(45, path, design="even"),
+        "expected a store with design even, got one with random",
+    ),
+    "block size": (
+        lambda path: simulate(45, path, block_size=9),
+        "expected a store with block_size 9, got one with 10",
+    ),
+    "fewer": (
+        lambda path: simulate(40, path),
+        r"n: expected at least 45, what .* is made for, got 40; Simulations.open\(…\)\[:40\]",
+    ),
+    "redo": (
+        lambda path: simulate(45, path, redo="all"),
+        "redo: expected one of 'damaged', 'failed', got 'all'",
+    ),
     "prior without a seed": (
-        lambda path: eande.simulate(noisy, eande.SamplerPrior(lambda n, seed: np.random.default_rng().uniform(-1, 1, (n, 2))), 45, store=path),
+        lambda path: eande.simulate(
+            noisy,
+            eande.SamplerPrior(lambda n, seed: np.random.default_rng().uniform(-1, 1, (n, 2))),
+            45,
+            store=path,
+        ),
         "prior: expected the same draws for the same seed, got others",
     ),
     "prior by draws": (
-        lambda path: eande.simulate(noisy, eande.SamplerPrior(same_sampler), 45, store=path), "expected a store with prior .*'sampler'.*got one with",
+        lambda path: eande.simulate(noisy, eande.SamplerPrior(same_sampler), 45, store=path),
+        "expected a store with prior .*'sampler'.*got one with",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", WRONG)
@@ -77,7 +104,8 @@ class Model:
     """A simulator that is an object, with settings and a state."""
 
     def __init__(self, scale):
-        self.scale, self.calls = scale, 0
+        self.scale = scale
+        self.calls = 0
 
     def run(self, phi, rng):
         self.calls += 1
@@ -97,7 +125,8 @@ def by_configuration(scale):
     ids=["object", "method", "dictionary", "number"],
 )
 def test_settings_are_found_wherever_they_are_and_states_are_not(tmp_path, make):
-    path, simulator = tmp_path / "s.zarr", make(2.0)
+    path = tmp_path / "s.zarr"
+    simulator = make(2.0)
     eande.simulate(simulator, BOX, 20, store=path, progress=False)
     eande.simulate(simulator, BOX, 40, store=path, progress=False)
     eande.simulate(make(2.0), BOX, 60, store=path, progress=False)
@@ -110,7 +139,8 @@ def test_settings_are_found_wherever_they_are_and_states_are_not(tmp_path, make)
 def test_a_lambda_is_the_same_in_every_process():
     code = (
         "from eande.simulation.store.provenance import describe_simulator; "
-        "print(describe_simulator(lambda phi, rng: [x for x in (y for y in phi) if x in {'a', 'b', 'c'}]))"
+        "print(describe_simulator(lambda phi, rng: [x for x in (y for y in phi) if x in "
+        "{'a', 'b', 'c'}]))"
     )
     seen = {
         subprocess.run(
@@ -189,7 +219,8 @@ def test_a_network_is_compared_by_its_weights(tmp_path):
     def through(network):
         return lambda phi, rng: network(torch.as_tensor(phi))
 
-    first, second = torch.nn.Linear(2, 3), torch.nn.Linear(2, 3)
+    first = torch.nn.Linear(2, 3)
+    second = torch.nn.Linear(2, 3)
     eande.simulate(through(first), BOX, 20, store=tmp_path / "s.zarr", progress=False)
     eande.simulate(through(first), BOX, 40, store=tmp_path / "s.zarr", progress=False)
     with pytest.raises(eande.InputError, match="expected a store with simulator"):

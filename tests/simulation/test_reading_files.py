@@ -174,7 +174,8 @@ def test_of_an_uncompressed_npz_only_the_window_is_read(tmp_path, monkeypatch):
     plain, small = (
         Simulations.from_files([tmp_path / name]).y for name in ("plain.npz", "small.npz")
     )
-    index, starts = torch.tensor([0]), torch.tensor([123_456])
+    index = torch.tensor([0])
+    starts = torch.tensor([123_456])
     counted = count_bytes_read(monkeypatch)
     assert torch.equal(plain.windows(index, starts, 1_000)[0], torch.from_numpy(y[123_456:124_456]))
     assert 16_000 <= sum(counted) < 16_000 + 50_000
@@ -199,7 +200,10 @@ def damage_chunk(path, name, chunk):
 
 
 def test_of_netcdf_only_the_window_is_read(tmp_path):
-    """Of the data the last chunk is damaged, of the times all, with checksums to tell: windows of other chunks come, the whole does not."""
+    """Of the data the last chunk is damaged, of the times all, with checksums to tell.
+
+    Windows of other chunks come, the whole does not.
+    """
     options = {
         "encoding": {
             "y": {"chunksizes": (5, K), "fletcher32": True},
@@ -240,7 +244,8 @@ def test_reading_needs_xarray_only_where_it_is_used(npz, monkeypatch):
 
 
 def test_importing_the_reader_does_not_import_xarray():
-    code = "import sys, eande.simulation.read.readers; print([name for name in ('xarray', 'dask', 'h5py', 'pandas') if name in sys.modules])"
+    code = "import sys, eande.simulation.read.readers; print([name for name in ('xarray', "
+    "'dask', 'h5py', 'pandas') if name in sys.modules])"
     assert (
         subprocess.run(
             [sys.executable, "-c", code], capture_output=True, text=True, check=True

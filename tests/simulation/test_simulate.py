@@ -50,7 +50,8 @@ def test_failures_are_said_when_they_happen():
 
     with pytest.raises(
         SimulationError,
-        match=r"1000 of 1000 simulations failed, more than failure_limit=0.5 allows: 1000 × NaN in the data",
+        match=r"1000 of 1000 simulations failed, more than failure_limit=0.5 allows: 1000 × "
+        r"NaN in the data",
     ):
         simulate(failing, BOX, 5_000, block_size=1_000)
     assert calls == [1_000]

@@ -40,7 +40,8 @@ def test_an_extension_keeps_what_is_there_and_starts_a_new_block(tmp_path, expec
     assert torch.equal(longer.y[:45], expected.y)
     assert all(file.read_bytes() == content for file, content in before.items())
     assert_same(simulate(80, path), longer)
-    # Where the first extent is a whole number of blocks, extending is the same as asking for all at once.
+    # Where the first extent is a whole number of blocks, extending is the same as asking for all at
+    # once.
     simulate(50, tmp_path / "t.zarr")
     assert_same(
         simulate(80, tmp_path / "t.zarr"),
@@ -142,7 +143,8 @@ def test_a_disk_that_cannot_be_written_is_said_in_a_line(
     tmp_path, expected, monkeypatch, number, kind
 ):
     path = tmp_path / "s.zarr"
-    whole, count = Record.write, []
+    whole = Record.write
+    count = []
 
     def failing(self, layout):
         count.append(self.block)

@@ -21,24 +21,34 @@ from helpers.stores import BOX, flip, noisy
 
 
 class Killed(BaseException):
-    """Stands for a process that ends there and then: nothing after it runs, not even the tidying up of the store."""
+    """Stands for a process that ends there and then.
+
+    Nothing after it runs, not even the tidying up of the store.
+    """
 
 
 class StoreMachine(RuleBasedStateMachine):
-    """Whatever is done to a store, in whatever order: what it gives is right, and a call to simulate makes it whole."""
+    """Whatever is done to a store, in whatever order.
+
+    What it gives is right, and a call to simulate makes it whole.
+    """
 
     @initialize()
     def begin(self):
         self.folder = tempfile.TemporaryDirectory()
         self.path = Path(self.folder.name) / "s.zarr"
-        self.extents, self.broken = [], set()
+        self.extents = []
+        self.broken = set()
 
     def teardown(self):
         self.folder.cleanup()
 
     def truth(self):
-        """Return φ and y of all blocks planned, by simulating each extent in memory with the stream of its block."""
-        phi, y = [], []
+        """Return φ and y of all blocks planned, by simulating each extent in memory with the stream
+        of its block.
+        """
+        phi = []
+        y = []
         for block, size in enumerate(block_sizes(self.extents, 4)):
             phi.append(BOX.sample(size, seed=derive_seed(0, "phi", block)))
             y.append(
@@ -71,7 +81,10 @@ class StoreMachine(RuleBasedStateMachine):
         where=st.sampled_from(["write", "create", "sync", "replace"]),
     )
     def die(self, more, steps, where):
-        """End in the middle of a call: at the n-th write of an array, creation, sync or renaming."""
+        """End in the middle of a call.
+
+        It ends at the n-th write of an array, creation, sync or renaming.
+        """
         if self.broken:
             return
         n = (self.extents[-1] if self.extents else 0) + more

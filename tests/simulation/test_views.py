@@ -39,7 +39,8 @@ def test_a_source_behaves_as_the_tensor_it_stands_for():
 
 def test_a_window_reads_the_window_and_is_the_same_from_disk_and_memory():
     y = torch.randn(6, 100, 3)
-    source, index = Counting(y.numpy()), torch.tensor([3, 1, 5])
+    source = Counting(y.numpy())
+    index = torch.tensor([3, 1, 5])
     view = eande.Compose(eande.RandomWindow(7), eande.Roll())
     seen = draw_view(view, Rows(source, index), 0, 1)
     assert source.numbers == [3 * 7 * 3]

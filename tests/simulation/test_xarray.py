@@ -125,7 +125,8 @@ def test_bad_numbers_of_a_lazy_dataset_are_named_when_they_are_read(lazy):
     assert torch.equal(y[1], Y32[1])
     with pytest.raises(
         InputError,
-        match=r"^y, run 2\[4:9\]: expected finite float32 numbers, got 5 NaN or inf, the first at index \(0, 1\)$",
+        match=r"^y, run 2\[4:9\]: expected finite float32 numbers, got 5 NaN or inf, the "
+        r"first at index \(0, 1\)$",
     ):
         y.windows(torch.tensor([2]), torch.tensor([4]), 5)
 

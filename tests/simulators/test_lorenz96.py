@@ -28,7 +28,10 @@ def start(n, seed=0, system=SYSTEMS[0]):
 
 
 def settled(n, b, forcing=8.0):
-    """States on the attractor: the fast variables of a standard normal start are far too large, and need tiny steps to settle."""
+    """States on the attractor.
+
+    The fast variables of a standard normal start are far too large, and need tiny steps to settle.
+    """
     return trajectories(
         start(n), np.full(n, forcing), Lorenz96(observations=1, spin_up=10.0, step=0.0025, b=b)
     )[:, -1].astype(np.float64)
@@ -36,9 +39,13 @@ def settled(n, b, forcing=8.0):
 
 def by_loops(system, state, forcing):
     """The printed equations, index by index."""
-    slow, fast, ring = system.slow, system.fast, system.slow * system.fast
-    u, v = state[:slow], state[slow:]
-    du, dv = np.empty(slow), np.empty(ring)
+    slow = system.slow
+    fast = system.fast
+    ring = system.slow * system.fast
+    u = state[:slow]
+    v = state[slow:]
+    du = np.empty(slow)
+    dv = np.empty(ring)
     for k in range(slow):
         du[k] = (
             -u[k - 1] * (u[k - 2] - u[(k + 1) % slow])
@@ -62,7 +69,8 @@ def test_the_tendency_is_the_printed_one(system):
 @pytest.mark.parametrize("system", SYSTEMS, ids=["b10", "b1"])
 @pytest.mark.parametrize("n", [1, 8, 11])
 def test_the_kernel_equals_the_reference(system, n):
-    state, forcing = start(n), np.linspace(0, 20, n)
+    state = start(n)
+    forcing = np.linspace(0, 20, n)
     ours = trajectories(state, forcing, system)
     reference = system.reference(torch.as_tensor(state), torch.as_tensor(forcing))
     assert ours.dtype == np.float32
@@ -92,7 +100,8 @@ def test_the_scheme_agrees_with_a_tight_integrator(b):
 
 @pytest.mark.parametrize("b", [10.0, 1.0])
 def test_convergence_is_of_fourth_order(b):
-    state, forcing = torch.as_tensor(settled(4, b)), torch.full((4,), 8.0, dtype=torch.float64)
+    state = torch.as_tensor(settled(4, b))
+    forcing = torch.full((4,), 8.0, dtype=torch.float64)
 
     def end(step):
         return Lorenz96(observations=1, interval=0.2, step=step, b=b).reference(state, forcing)[
@@ -107,11 +116,12 @@ def test_convergence_is_of_fourth_order(b):
 
 
 def test_advection_conserves_energy():
-    """Without forcing, damping and coupling the slow and the fast advection conserve Σu² and Σv²."""
+    """Without forcing, damping and coupling both advections conserve energy: Σu² and Σv²."""
     system = SYSTEMS[0]
     state = torch.as_tensor(start(3))
     slope = system.tendency(state, torch.zeros(3, dtype=torch.float64))
-    u, v = state[:, :36], state[:, 36:]
+    u = state[:, :36]
+    v = state[:, 36:]
     mean = v.unflatten(1, (36, 10)).mean(2)
     slow = slope[:, :36] + u + 10 * mean
     fast = slope[:, 36:] / 10 + v - 0.1 * u.repeat_interleave(10, 1)
@@ -134,7 +144,8 @@ def largest_exponent(forcing, b):
     state = trajectories(
         start(8), np.full(8, forcing), Lorenz96(observations=1, spin_up=20.0, b=b)
     )[:, -1].astype(np.float64)
-    size, growth = 1e-6, []
+    size = 1e-6
+    growth = []
     other = state + size * start(8, seed=1)
     for time in range(200):
         state, other = np.split(
@@ -165,7 +176,9 @@ def test_the_default_system_is_chaotic_and_the_printed_one_hardly(forcing):
 
 
 def test_halving_the_step_leaves_the_statistics():
-    """Mean and variance of u over time and 64 trajectories, within four standard errors, at the corners of the prior."""
+    """Mean and variance of u over time and 64 trajectories, within four standard errors, at the
+    corners of the prior.
+    """
     for forcing in (4.0, 12.0, 21.0):
         moments = []
         for step in (0.005, 0.0025):

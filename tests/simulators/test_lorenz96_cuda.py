@@ -33,10 +33,11 @@ ON_CUDA = {
 @pytest.mark.parametrize("system", ON_CUDA.values(), ids=ON_CUDA.keys())
 @pytest.mark.parametrize("n", [1, 300])
 def test_the_cuda_kernel_equals_the_reference(system, n):
-    """Over half a time unit, in which rounding errors do not yet reach the last place of float32."""
+    """Over half a time unit: rounding errors do not yet reach the last place of float32."""
     from eande.simulators.lorenz96_cuda import trajectories as on_cuda
 
-    state, forcing = start(n, system=system), np.linspace(4, 21, n)
+    state = start(n, system=system)
+    forcing = np.linspace(4, 21, n)
     ours = on_cuda(state, forcing, system)
     reference = system.reference(
         torch.as_tensor(state, device="cuda"), torch.as_tensor(forcing, device="cuda")

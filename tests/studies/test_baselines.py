@@ -1,4 +1,8 @@
-"""The baselines of the Lorenz 96 study: sbi's networks and losses on our embeddings, against sbi itself and against what a posterior must be."""
+"""The baselines of the Lorenz 96 study.
+
+The networks and losses of sbi on our embeddings, against sbi itself and what a posterior must
+be.
+"""
 
 import math
 from dataclasses import replace
@@ -55,7 +59,8 @@ def test_the_loss_of_nre_c_is_sbis_own():
     sbi = load_sbi()
     torch.manual_seed(0)
     head = make_head("nre-c", "resnet", 4, 16, {})
-    embedded, phi = torch.randn(12, 4), torch.randn(12, 2)
+    embedded = torch.randn(12, 4)
+    phi = torch.randn(12, 2)
     ours = make_loss("nre-c", head, classes=3, gamma=0.5)
     trainer = sbi.inference.NRE_C(show_progress_bars=False, tracker=Quiet())
     trainer._neural_net = head.network

@@ -40,7 +40,9 @@ class Ring:
     """A posterior whose radius is normal around a centre and whose angle is uniform."""
 
     def __init__(self, centre, spread, lost=0.0):
-        self.centre, self.spread, self.lost = centre, spread, lost
+        self.centre = centre
+        self.spread = spread
+        self.lost = lost
 
     def sample(self, n, *, seed, **options):
         stream = generator(seed, "ring")
@@ -75,12 +77,10 @@ def test_a_calibrated_ring_is_found_calibrated():
 
 
 def test_wrong_rings_are_told_from_the_right_one():
-    right, wide, narrow, broken = (
-        measure(0.1),
-        measure(0.1, stated=0.4),
-        measure(0.1, stated=0.03),
-        measure(0.1, lost=0.25),
-    )
+    right = measure(0.1)
+    wide = measure(0.1, stated=0.4)
+    narrow = measure(0.1, stated=0.03)
+    broken = measure(0.1, lost=0.25)
     assert wide["z"].std() < 0.5
     assert (wide["mass_above"] < 0.5).mean() > 0.9
     assert narrow["z"].std() > 2
@@ -122,7 +122,10 @@ def test_budgets_find_the_forcing_and_a_wrong_one_does_not():
 
 
 def test_coverage_and_the_prior_are_told_from_weights():
-    """Posteriors with the right width cover as often as they say and give back the prior; too narrow ones do not cover."""
+    """Posteriors with the right width cover as often as they say and give back the prior.
+
+    Too narrow ones do not cover.
+    """
     prior = Lorenz96().prior
     phi = prior.sample(400, seed=3)
     observed = phi.norm(dim=1) + 0.3 * torch.randn(400, generator=generator(4))

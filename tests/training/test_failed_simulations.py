@@ -16,7 +16,8 @@ def test_failures_keep_their_proportion_in_parts_and_batches():
     large, small = simulations.split(0.2, seed=0)
     assert (len(large.failures), len(small.failures)) == (240, 60)
     assert len(simulations[:500].failures) == 150
-    # One group of many replicates is one parameter: 100 failures of 100 parameters stay one for one, wherever it goes.
+    # One group of many replicates is one parameter: 100 failures of 100 parameters stay one for
+    # one, wherever it goes.
     ids = torch.arange(1_000).clamp(max=99)
     uneven = eande.Simulations.from_arrays(
         torch.rand(100, 2)[ids], torch.rand(1_000, 3), groups=ids, failed_phi=torch.rand(100, 2)
@@ -58,7 +59,8 @@ def test_failures_keep_their_proportion_in_parts_and_batches():
 
 def failing_known():
     """y = φ + 0.5 ε, and a simulation fails with probability 1/(1 + e^{−6 φ})."""
-    prior, rng = eande.BoxPrior([-1], [1]), np.random.default_rng(0)
+    prior = eande.BoxPrior([-1], [1])
+    rng = np.random.default_rng(0)
 
     def simulator(phi, rng):
         if rng.random() < 1 / (1 + np.exp(-6 * phi[0])):

@@ -42,7 +42,8 @@ def test_rescaling_a_parameter_rescales_the_posterior_and_no_more(linear_simulat
     factor = torch.tensor([1e6, 1.0])
     scaled = Simulations.from_arrays(linear_simulations.phi * factor, linear_simulations.y)
     model = quick_fit(scaled, BoxPrior([-1e6, -1], [1e6, 1]), **LINEAR_FIT)
-    phi, y = BOX.sample(200, seed=1), torch.tensor([0.2, -0.4])
+    phi = BOX.sample(200, seed=1)
+    y = torch.tensor([0.2, -0.4])
     assert torch.allclose(
         model.posterior(y).log_ratio(phi * factor),
         linear_model.posterior(y).log_ratio(phi),
@@ -70,11 +71,15 @@ def test_emulation_is_the_same_alone_batched_or_shuffled(linear_simulations):
 
 
 def test_replicates_give_the_same_posterior_and_never_leak():
-    """Every φ simulated four times: same posterior as without, and no φ on both sides of the split."""
+    """Every φ simulated four times.
+
+    Same posterior as without, and no φ on both sides of the split.
+    """
     base = BOX.sample(1_000, seed=0).repeat_interleave(4, 0)
     groups = torch.arange(1_000).repeat_interleave(4)
     shuffle = torch.randperm(4_000, generator=torch.Generator().manual_seed(1))
-    phi, groups = base[shuffle], groups[shuffle]
+    phi = base[shuffle]
+    groups = groups[shuffle]
     replicates = Simulations.from_arrays(
         phi, linear(phi.numpy(), np.random.default_rng(0)), groups=groups
     )
@@ -127,7 +132,7 @@ def test_a_diverging_loss_is_said(linear_simulations):
 
 
 def test_the_exact_model_scores_its_information(task):
-    """The held-out score of the truth is the mutual information, the highest any model can reach."""
+    """The held-out score of the truth is the mutual information, the highest a model can reach."""
     model = exact_model(task)
     data = simulate(task, task.prior, 4_000, seed=1)
     embedded = model.embed(data.y)
@@ -141,7 +146,10 @@ def test_the_exact_model_scores_its_information(task):
 
 @pytest.mark.slow
 def test_ranks_of_the_truth_are_uniform():
-    """Simulation-based calibration of a well-fitted model: 400 data, 99 samples each, χ² test on ten bins at 1e-3; a model 1.5 × too sharp fails."""
+    """Simulation-based calibration of a well-fitted model.
+
+    400 data, 99 samples each, χ² test on ten bins at 1e-3; a model 1.5 × too sharp fails.
+    """
     prior = BoxPrior([-1, -1], [1, 1])
 
     def noisy(phi, rng):

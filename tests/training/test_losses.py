@@ -43,7 +43,10 @@ def test_losses_equal_their_formulas():
 
 
 def test_without_its_push_the_emulator_is_only_drawn_to_the_data():
-    """Same value of L_ΦY, same gradient for the encoder; the emulator's is that of minus the matching scores."""
+    """Same value of L_ΦY, same gradient for the encoder.
+
+    The emulator's is that of minus the matching scores.
+    """
     gradients = {}
     for push in (True, False):
         f, g, failed = (

@@ -23,7 +23,8 @@ def test_members_differ_and_the_first_is_the_single_fit(joint):
 
 
 def test_a_copy_is_whole_and_of_its_own(joint):
-    before, copied = values(joint), copy.deepcopy(joint)
+    before = values(joint)
+    copied = copy.deepcopy(joint)
     assert torch.equal(values(copied), before)
     assert (
         copied.members[0]
@@ -41,7 +42,10 @@ def test_a_copy_is_whole_and_of_its_own(joint):
 
 @pytest.mark.filterwarnings("ignore::eande.foundations.checks.EandeWarning")
 def test_a_fit_of_members_that_is_stopped_ends_in_the_same_weights(tmp_path):
-    """Stopped in the short starts, in the middle of a member and at the start of the last; what was in memory is lost each time."""
+    """Stopped in the short starts, in the middle of a member and at the start of the last.
+
+    What was in memory is lost each time.
+    """
 
     class Stopped(Exception):
         pass
@@ -113,7 +117,8 @@ CASES = {
     ),
     "a warm ensemble": (
         lambda: fit(1, warm_start=eande.ensemble([gaussian(), gaussian()])),
-        "warm_start: expected a single model, got an ensemble of 2; go on from its members one by one",
+        "warm_start: expected a single model, got an ensemble of 2; go on from its members "
+        "one by one",
     ),
 }
 

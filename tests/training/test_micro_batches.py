@@ -75,8 +75,10 @@ class Double(Fabric):
 
 @pytest.mark.parametrize("options", [{}, {"normalization": "layer"}])
 def test_micro_batched_gradient_is_exact(options):
-    fabric, model = Double(), Pair(**options)
-    y, phi = torch.randn(37, 5, dtype=torch.float64), torch.randn(37, 3, dtype=torch.float64)
+    fabric = Double()
+    model = Pair(**options)
+    y = torch.randn(37, 5, dtype=torch.float64)
+    phi = torch.randn(37, 3, dtype=torch.float64)
     value, full = gradients(model, y, phi, None, fabric)
     for size in (1, 8, 36, 64):
         other, parts = gradients(model, y, phi, size, fabric)
@@ -90,7 +92,8 @@ def test_micro_batched_gradient_is_exact(options):
 def test_micro_batches_repeat_dropout_and_update_batch_statistics_once():
     model = Pair(normalization="batch", dropout=0.5).float()
     fabric = Fabric(accelerator="cpu", devices=1)
-    y, phi = torch.randn(32, 5), torch.randn(32, 3)
+    y = torch.randn(32, 5)
+    phi = torch.randn(32, 3)
     gradients(model, y, phi, 8, fabric)
     counts = {int(m.num_batches_tracked) for m in model.modules() if isinstance(m, nn.BatchNorm1d)}
     assert counts == {4}, "four micro-batches, each counted once"
@@ -114,8 +117,11 @@ MEMORY_SCRIPT = """
     from eande.training.gradients import backward
 
     torch.set_num_threads(1)
-    batch, micro = int(sys.argv[1]), int(sys.argv[2]) or None
-    # 64 activations of 16,384 units are kept: those of 128 rows take 128 × 64 × 16,384 × 4 bytes = 537 MB.
+    batch = int(sys.argv[1])
+    micro = int(sys.argv[2]) or None
+
+    # 64 activations of 16,384 units are kept:
+    # those of 128 rows take 128 × 64 × 16,384 × 4 bytes = 537 MB.
     class Scale(nn.Module):
         def __init__(self):
             super().__init__()
@@ -124,24 +130,38 @@ MEMORY_SCRIPT = """
         def forward(self, x):
             return self.weight * x
 
-    encoder = nn.Sequential(*(layer for _ in range(64) for layer in (Scale(), nn.Tanh())), nn.AdaptiveAvgPool1d(8))
-    emulator, similarity = nn.Linear(2, 8), Cosine(0.1)
+    layers = [layer for _ in range(64) for layer in (Scale(), nn.Tanh())]
+    encoder = nn.Sequential(*layers, nn.AdaptiveAvgPool1d(8))
+    emulator = nn.Linear(2, 8)
+    similarity = Cosine(0.1)
     fabric = Fabric(accelerator="cpu", devices=1)
-    y, phi = torch.randn(batch, 16_384), torch.randn(batch, 2)
+    y = torch.randn(batch, 16_384)
+    phi = torch.randn(batch, 2)
 
     def memory(name):  # in MB; the peak getrusage reports is inherited from the parent process
         return int(Path("/proc/self/status").read_text().split(name + ":")[1].split()[0]) / 1024
 
     Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far
     before = memory("VmRSS")
-    inputs = [(lambda x: similarity.place(encoder(x)), y), (lambda x: similarity.place(emulator(x)), phi)]
-    backward(fabric, encoder, inputs=inputs, loss=lambda e: symmetric_info_nce(*e, similarity.score), micro_batch=micro, seed=0)
+    inputs = [
+        (lambda x: similarity.place(encoder(x)), y),
+        (lambda x: similarity.place(emulator(x)), phi),
+    ]
+    backward(
+        fabric,
+        encoder,
+        inputs=inputs,
+        loss=lambda e: symmetric_info_nce(*e, similarity.score),
+        micro_batch=micro,
+        seed=0,
+    )
     print(memory("VmHWM") - before)
 """
 
 
 def peak_memory(batch, micro):
-    # A fixed threshold: otherwise glibc keeps freed blocks after the first step, and the peak is the allocator's, not the method's.
+    # A fixed threshold: otherwise glibc keeps freed blocks after the first step, and the peak is
+    # the allocator's, not the method's.
     environment = os.environ | {"MALLOC_MMAP_THRESHOLD_": "65536"}
     command = [
         sys.executable,
@@ -159,8 +179,12 @@ def peak_memory(batch, micro):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the peak memory from /proc")
 def test_micro_batches_keep_the_memory_of_a_small_batch():
-    """Peak memory over the data's, in MB: batch 1,024 in micro-batches of 128 against a plain batch of 128."""
-    plain, micro = peak_memory(128, 0), peak_memory(1_024, 128)
+    """Peak memory over the data's, in MB.
+
+    Batch 1,024 in micro-batches of 128 against a plain batch of 128.
+    """
+    plain = peak_memory(128, 0)
+    micro = peak_memory(1_024, 128)
     assert plain > 500
     assert micro < 1.3 * plain
 

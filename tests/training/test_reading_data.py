@@ -57,7 +57,8 @@ def test_a_fit_reads_windows_only(monkeypatch):
     simulations = eande.Simulations(BOX.sample(300, seed=0), source, torch.arange(300))
     with pytest.warns(eande.EandeWarning):
         quick_fit_with_views(simulations, epochs=2, batch_size=50)
-    # Two epochs over 270 and a batch ahead, two validations of 30, standardisation and the model's shape: windows of 10 × 2 numbers.
+    # Two epochs over 270 and a batch ahead, two validations of 30, standardisation and the model's
+    # shape: windows of 10 × 2 numbers.
     assert source.numbers[0] <= (2 * 270 + 50 + 2 * 30 + 270 + 20) * 20
 
 

@@ -63,7 +63,8 @@ CASES = {
     ),
     "a tuple": (
         lambda: eande.fit((PHI, Y), PRIOR),
-        r"simulations: expected Simulations \(from arrays: Simulations.from_arrays\(phi, y\)\), got tuple",
+        r"simulations: expected Simulations \(from arrays: Simulations.from_arrays\(phi, "
+        r"y\)\), got tuple",
     ),
     "a dict of settings": (
         lambda: fit(settings={"epochs": 2}),

@@ -9,7 +9,10 @@ from eande.simulators.von_mises_fisher import VonMisesFisher
 
 
 def test_restarts_escape_the_trap_of_two_dimensions():
-    """Plain networks at embedding dimension 2 mostly stay folded, far under the information; restarts find a start that does not."""
+    """Plain networks at embedding dimension 2 mostly stay folded, far under the information.
+
+    Restarts find a start that does not.
+    """
     task = VonMisesFisher(8, seed=0)
     simulations = simulate(task, task.prior, 20_000, seed=0, block_size=10_000)
 
@@ -21,9 +24,20 @@ def test_restarts_escape_the_trap_of_two_dimensions():
     def score(restarts):
         torch.manual_seed(1)
         model = quick_fit(
-            simulations, task.prior, encoder=network(), emulator=network(), restarts=restarts, restart_epochs=1, seed=1, epochs=2,
-            steps_per_epoch=100, embedding_dimension=2, temperature=1 / 8, validation=0.05, validate_every=2,
-        )  # fmt: skip
+            simulations,
+            task.prior,
+            encoder=network(),
+            emulator=network(),
+            restarts=restarts,
+            restart_epochs=1,
+            seed=1,
+            epochs=2,
+            steps_per_epoch=100,
+            embedding_dimension=2,
+            temperature=1 / 8,
+            validation=0.05,
+            validate_every=2,
+        )
         return model.history[-1]["held_out_log_ratio"]
 
     assert score(1) < task.information() - 0.4
@@ -36,8 +50,15 @@ def test_our_own_networks_start_linear_and_are_hardly_ever_trapped():
     simulations = simulate(task, task.prior, 20_000, seed=0, block_size=10_000)
     scores = [
         quick_fit(
-            simulations, task.prior, epochs=1, steps_per_epoch=150, embedding_dimension=2, temperature=1 / 8, validation=0.05, seed=seed
+            simulations,
+            task.prior,
+            epochs=1,
+            steps_per_epoch=150,
+            embedding_dimension=2,
+            temperature=1 / 8,
+            validation=0.05,
+            seed=seed,
         ).history[-1]["held_out_log_ratio"]
         for seed in range(8)
-    ]  # fmt: skip
+    ]
     assert sum(score > task.information() - 0.4 for score in scores) >= 4

@@ -20,28 +20,48 @@ from eande.training.settings import FitSettings
 from helpers.linear_task import BOX, equal, weights
 
 KILL_SCRIPT = """
-    import sys, torch, numpy as np
+    import sys, torch, warnings
     import eande
-    from eande.foundations.checks import EandeWarning
-    import warnings; warnings.simplefilter("ignore")
+
+    warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     prior = eande.BoxPrior([-1, -1], [1, 1])
-    simulations = eande.simulate(lambda phi, rng: phi + 0.3 * rng.standard_normal(phi.shape), prior, 1500, seed=0)
-    settings = eande.FitSettings(epochs=60, batch_size=150, similarity="cosine", temperature=0.2, embedding_dimension=8, width=32, blocks=1,
-                                 restarts=3, restart_epochs=8,
-        memory_bank=100, ema=0.95, normalizer_draws=500, checkpoint_seconds=0, device="cpu", normalization="batch")
-    model = eande.fit(simulations, prior, settings=settings, checkpoint=sys.argv[1] if sys.argv[1] != "none" else None, progress=False)
+    simulations = eande.simulate(
+        lambda phi, rng: phi + 0.3 * rng.standard_normal(phi.shape), prior, 1500, seed=0
+    )
+    settings = eande.FitSettings(
+        epochs=60,
+        batch_size=150,
+        similarity="cosine",
+        temperature=0.2,
+        embedding_dimension=8,
+        width=32,
+        blocks=1,
+        restarts=3,
+        restart_epochs=8,
+        memory_bank=100,
+        ema=0.95,
+        normalizer_draws=500,
+        checkpoint_seconds=0,
+        device="cpu",
+        normalization="batch",
+    )
+    folder = None if sys.argv[1] == "none" else sys.argv[1]
+    model = eande.fit(
+        simulations, prior, settings=settings, checkpoint=folder, progress=False
+    )
     model.save(sys.argv[2])
 """
 
 
 def test_a_killed_fit_ends_in_the_same_weights(tmp_path):
-    """Killed with SIGKILL four times, in the short starts and in the main run, then run to its end."""
+    """Killed four times, in the short starts and in the main run, then run to its end."""
     import eande
 
     command = [sys.executable, "-c", textwrap.dedent(KILL_SCRIPT)]
     subprocess.run([*command, "none", str(tmp_path / "whole.eande")], check=True)
-    folder, kills = tmp_path / "run", 0
+    folder = tmp_path / "run"
+    kills = 0
     wanted = ["start-0", "start-1", "main", "main"]
     while wanted:
         name = wanted.pop(0)
@@ -58,7 +78,8 @@ def test_a_killed_fit_ends_in_the_same_weights(tmp_path):
     assert kills >= 3
     assert not (tmp_path / "resumed.eande").exists()
     subprocess.run([*command, str(folder), str(tmp_path / "resumed.eande")], check=True)
-    whole, resumed = eande.load(tmp_path / "whole.eande"), eande.load(tmp_path / "resumed.eande")
+    whole = eande.load(tmp_path / "whole.eande")
+    resumed = eande.load(tmp_path / "resumed.eande")
     assert equal(weights(whole), weights(resumed))
     assert whole.history == resumed.history
     assert [path.name for path in folder.iterdir()] == ["main.safetensors"]
@@ -94,7 +115,8 @@ def test_a_checkpoint_of_another_fit_is_refused(linear_simulations, tmp_path):
 def test_a_run_stopped_between_validations_goes_on_from_its_last_epoch(
     linear_simulations, tmp_path
 ):
-    steps, seen = 0, []
+    steps = 0
+    seen = []
 
     class Stopping(nn.Linear):
         def forward(self, x):
@@ -118,9 +140,15 @@ def test_a_run_stopped_between_validations_goes_on_from_its_last_epoch(
 
     def run(checkpoint):
         return fit(
-            linear_simulations[:200], BOX, encoder=encoder, validation=linear_simulations[200:240], settings=settings, checkpoint=checkpoint,
-            callback=seen.append, progress=False,
-        )  # fmt: skip
+            linear_simulations[:200],
+            BOX,
+            encoder=encoder,
+            validation=linear_simulations[200:240],
+            settings=settings,
+            checkpoint=checkpoint,
+            callback=seen.append,
+            progress=False,
+        )
 
     with pytest.raises(ArithmeticError, match="stopped"):
         run(tmp_path / "run")
@@ -176,9 +204,14 @@ def test_an_interrupted_fit_says_how_to_go_on(few_simulations, tmp_path):
 def test_a_fit_with_numbers_of_numpy_is_checkpointed_and_saved(tmp_path):
     phi = torch.rand(100, 2)
     settings = eande.FitSettings(
-        epochs=np.int64(1), batch_size=np.int64(20), embedding_dimension=np.int64(4), width=np.int64(8), blocks=np.int64(1),
-        learning_rate=np.float32(1e-3), device="cpu",
-    )  # fmt: skip
+        epochs=np.int64(1),
+        batch_size=np.int64(20),
+        embedding_dimension=np.int64(4),
+        width=np.int64(8),
+        blocks=np.int64(1),
+        learning_rate=np.float32(1e-3),
+        device="cpu",
+    )
     made = eande.Simulations.from_arrays(phi, phi)
     model = eande.fit(
         made,

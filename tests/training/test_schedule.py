@@ -23,9 +23,13 @@ def test_how_long_is_decided_by_what_is_said_or_by_steps_and_passes(settings, pe
 
 
 def test_a_fit_with_nothing_said_makes_two_thousand_steps():
-    """Checked by the first record alone: 60 training pairs make one batch, so that an epoch is a step."""
+    """Checked by the first record alone.
+
+    60 training pairs make one batch, so that an epoch is a step.
+    """
     phi = BOX.sample(80, seed=0)
-    simulations, seen = Simulations.from_arrays(phi, phi), []
+    simulations = Simulations.from_arrays(phi, phi)
+    seen = []
 
     def stop(record):
         seen.append(record)

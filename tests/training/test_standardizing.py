@@ -19,8 +19,12 @@ from helpers.linear_task import BOX
 
 
 def test_heavy_tails_do_not_drown_the_data(tmp_path):
-    """Two Cauchy numbers around φ, where a standard deviation is that of the largest of all; their information is known by a grid."""
-    box, grid = BoxPrior([-1], [1]), torch.linspace(-0.999, 0.999, 1_000, dtype=torch.float64)
+    """Two Cauchy numbers around φ, where a standard deviation is that of the largest of all.
+
+    Their information is known by a grid.
+    """
+    box = BoxPrior([-1], [1])
+    grid = torch.linspace(-0.999, 0.999, 1_000, dtype=torch.float64)
 
     def cauchy(phi, rng):
         return np.concatenate(
@@ -59,7 +63,9 @@ def test_heavy_tails_do_not_drown_the_data(tmp_path):
 
 
 def test_fields_are_not_taken_for_heavy_tails():
-    """A few large numbers among many small ones may be another quantity, as in Lorenz 96, or what the field is about."""
+    """A few large numbers among many small ones may be another quantity, as in Lorenz 96, or what
+    the field is about.
+    """
     y = 0.01 * torch.randn(200, 2, 20, generator=torch.Generator().manual_seed(0))
     y[:, :, 3] *= 1_000
     for per_channel in (True, False):

@@ -6,7 +6,10 @@ from eande.simulation.run.simulate import simulate
 
 
 def test_a_learned_temperature_finds_a_sharp_posterior():
-    """Noise of 1 % of the prior's width: at a fixed τ of 0.05 the posterior stays several times too wide."""
+    """Noise of 1 % of the prior's width.
+
+    At a fixed τ of 0.05 the posterior stays several times too wide.
+    """
     prior = BoxPrior([-1], [1])
     sharp = simulate(
         lambda phi, rng: phi + 0.02 * rng.standard_normal(phi.shape), prior, 4_000, seed=0

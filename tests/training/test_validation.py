@@ -17,7 +17,10 @@ from helpers.linear_task import BOX, LINEAR_FIT, linear
 
 
 def test_weights_moved_by_a_fused_optimiser_are_validated_anew(linear_simulations):
-    """Without an average the trained weights themselves are scored: a bank kept from an earlier epoch would flatter them."""
+    """Without an average the trained weights themselves are scored.
+
+    A bank kept from an earlier epoch would flatter them.
+    """
     model = quick_fit(
         linear_simulations, BOX, **LINEAR_FIT | {"ema": None, "validate_every": 1, "epochs": 10}
     )
@@ -32,7 +35,10 @@ def test_weights_moved_by_a_fused_optimiser_are_validated_anew(linear_simulation
 
 
 def test_the_best_epoch_is_returned_not_the_last():
-    """Few data and many epochs over-fit: the returned model must score as the best record, not as the last."""
+    """Few data and many epochs over-fit.
+
+    The returned model must score as the best record, not as the last.
+    """
     simulations = simulate(linear, BOX, 150, seed=3)
     held_out = simulate(linear, BOX, 200, seed=4)
     options = {
@@ -120,7 +126,10 @@ def test_of_many_simulations_2000_are_held_out_by_default():
 
 
 def test_a_score_that_rests_on_a_few_draws_cannot_pass_for_a_good_one():
-    """At τ = 0.002 a hundred draws miss the peak: the score must be looked at again, and the prior returned if nothing is left of it."""
+    """At τ = 0.002 a hundred draws miss the peak.
+
+    The score must be looked at again, and the prior returned if nothing is left of it.
+    """
     prior = BoxPrior([-1], [1])
     sharp = simulate(
         lambda phi, rng: phi + 0.01 * rng.standard_normal(phi.shape), prior, 300, seed=0
@@ -137,7 +146,10 @@ def test_a_score_that_rests_on_a_few_draws_cannot_pass_for_a_good_one():
 
 
 def test_looking_once_more_leaves_batch_statistics_alone():
-    """Too few draws carry the score, so it is taken again: of the model as it infers, not as it trains."""
+    """The score has too few effective draws, so it is taken again.
+
+    It is taken of the model as it infers, not as it trains.
+    """
     prior = BoxPrior([-1], [1])
     sharp = simulate(
         lambda phi, rng: phi + 0.01 * rng.standard_normal(phi.shape), prior, 300, seed=0
