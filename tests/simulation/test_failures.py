@@ -89,8 +89,10 @@ def test_too_many_failures_stop_the_run_with_the_three_commonest_reasons(tmp_pat
         kind = int(4 * rng.random() ** 2)
         raise [ValueError, KeyError, OSError, TypeError][kind](f"kind {kind}")
 
-    message = r"of \d+ simulations failed, more than failure_limit=0.5 allows: \d+ × "
-    r"ValueError: kind 0; \d+ × .*; \d+ × [^;]*; .*redo='failed'"
+    message = (
+        r"of \d+ simulations failed, more than failure_limit=0.5 allows: \d+ × "
+        r"ValueError: kind 0; \d+ × .*; \d+ × [^;]*; .*redo='failed'"
+    )
     with pytest.raises(eande.SimulationError, match=message) as caught:
         simulate(eande.each(hopeless), 4000, store=tmp_path / "s.zarr")
     assert "\n" not in str(caught.value)

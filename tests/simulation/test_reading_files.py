@@ -244,8 +244,10 @@ def test_reading_needs_xarray_only_where_it_is_used(npz, monkeypatch):
 
 
 def test_importing_the_reader_does_not_import_xarray():
-    code = "import sys, eande.simulation.read.readers; print([name for name in ('xarray', "
-    "'dask', 'h5py', 'pandas') if name in sys.modules])"
+    code = (
+        "import sys, eande.simulation.read.readers; "
+        "print([name for name in ('xarray', 'dask', 'h5py', 'pandas') if name in sys.modules])"
+    )
     assert (
         subprocess.run(
             [sys.executable, "-c", code], capture_output=True, text=True, check=True
