@@ -4,16 +4,18 @@ import warnings
 
 import pytest
 import torch
+from eande.similarities.similarities import Cosine
 from torch import nn
 
 from eande.foundations.checks import EandeWarning
 from eande.inference.model import EmbedAndEmulate
 from eande.networks.mlp import ResidualMLP
-from eande.similarities.similarities import Cosine
+from eande.priors.box import BoxPrior
 from eande.simulation.simulate import simulate
 from eande.simulators.von_mises_fisher import VonMisesFisher
 from eande.training.fit import fit
 from eande.training.settings import FitSettings
+from helpers import linear_task, several_members
 
 torch.set_num_threads(1)
 
@@ -61,7 +63,10 @@ def quick_fit(
     quiet=True,
     **settings,
 ):
-    """A fit of seconds; its warnings about a model that is not worth much are expected unless ``quiet`` is False."""
+    """A fit of seconds.
+
+    Its warnings about a model that is not worth much are expected unless ``quiet`` is False.
+    """
     chosen = {
         "similarity": "cosine",
         "embedding_dimension": 4,
@@ -94,12 +99,57 @@ def simulations(task):
 
 @pytest.fixture(scope="session")
 def fitted(task, simulations):
-    """A model fitted well enough for theory to show: embedding dimension 2 and τ = 1/κ, as in the paper."""
+    """A model fitted well enough for theory to show.
+
+    Embedding dimension 2 and τ = 1/κ, as in the paper.
+    """
     settings = FitSettings(
-        epochs=20, steps_per_epoch=100, similarity="cosine", temperature=0.5, embedding_dimension=2, ema=0.99, restarts=5, restart_epochs=2,
-        validate_every=5, normalizer_draws=2_000, device="cpu",
-    )  # fmt: skip
+        epochs=20,
+        steps_per_epoch=100,
+        similarity="cosine",
+        temperature=0.5,
+        embedding_dimension=2,
+        ema=0.99,
+        restarts=5,
+        restart_epochs=2,
+        validate_every=5,
+        normalizer_draws=2_000,
+        device="cpu",
+    )
     return fit(
-        simulations, task.prior, encoder=ResidualMLP(2, 2, width=64, blocks=2), emulator=ResidualMLP(2, 2, width=32, blocks=1, activation="silu"),
-        validation=0.02, settings=settings, progress=False,
-    )  # fmt: skip
+        simulations,
+        task.prior,
+        encoder=ResidualMLP(2, 2, width=64, blocks=2),
+        emulator=ResidualMLP(2, 2, width=32, blocks=1, activation="silu"),
+        validation=0.02,
+        settings=settings,
+        progress=False,
+    )
+
+
+@pytest.fixture(scope="session")
+def few_simulations():
+    """Enough for a fit that only has to run."""
+    return simulate(linear_task.linear, BoxPrior([-1, -1], [1, 1]), 400, seed=0)
+
+
+@pytest.fixture(scope="session")
+def linear_simulations():
+    return simulate(linear_task.linear, linear_task.BOX, 4_000, seed=0, block_size=4_000)
+
+
+@pytest.fixture(scope="session")
+def joint():
+    """An ensemble of three members, fitted in a second."""
+    model = several_members.fit()
+    assert all(member.similarity.exponent == 1 for member in model.members), (
+        "members that fell back to the prior would test little"
+    )
+    return model
+
+
+@pytest.fixture(scope="session")
+def held_out():
+    """Held-out simulations of the sharp synthetic task."""
+    task = VonMisesFisher(8, seed=0)
+    return simulate(task, task.prior, 400, seed=5, progress=False)

@@ -39,14 +39,12 @@ def test_a_benchmark_runs_at_toy_size(tmp_path, script, options):
 
 
 def test_the_reasons_for_the_default_similarity_are_quoted():
-    content, page = (
-        json.loads((ROOT / "results" / "similarities.json").read_text()),
-        (ROOT / "docs" / "method.md").read_text(),
-    )
+    content = json.loads((ROOT / "results" / "similarities.json").read_text())
+    page = (ROOT / "docs" / "method.md").read_text()
     for task in ("two_moons", "gaussian_mixture", "slcp", "gaussian_linear", "oscillation"):
         assert (
-            f"{task} {content[task]['gaussians']['log_ratio']:.2f} / {content[task]['cosine']['log_ratio']:.2f}"
-            in page
+            f"{task} {content[task]['gaussians']['log_ratio']:.2f} / "
+            f"{content[task]['cosine']['log_ratio']:.2f}" in page
         )
         assert (
             content[task]["gaussians"]["log_ratio"]
@@ -55,10 +53,8 @@ def test_the_reasons_for_the_default_similarity_are_quoted():
 
 
 def test_what_the_symmetric_loss_is_for_is_quoted():
-    content, page = (
-        json.loads((ROOT / "results" / "losses.json").read_text()),
-        (ROOT / "docs" / "method.md").read_text(),
-    )
+    content = json.loads((ROOT / "results" / "losses.json").read_text())
+    page = (ROOT / "docs" / "method.md").read_text()
     for similarity in ("cosine, τ = 0.1", "cosine, τ = 0.03", "dot"):
         both, alone = (
             content[f"{similarity}, {loss}"]["cv_normalizer"] for loss in ("symmetric", "phi_y")
@@ -73,11 +69,9 @@ def test_the_guide_quotes_the_results():
         for name in ("lorenz96-speed-cpu.json", "lorenz96-speed-cuda.json", "simulation.json")
     )
     slow, fast = (simulation[f"executors_{ms}_ms"]["busy"] for ms in (50, 1))
-    memory, windows, kills = (
-        simulation["memory_4000"],
-        simulation["windows_per_second"],
-        simulation["killed_and_resumed"],
-    )
+    memory = simulation["memory_4000"]
+    windows = simulation["windows_per_second"]
+    kills = simulation["killed_and_resumed"]
     flat = [
         simulation[f"memory_{n}"][part]["peak_mb"]
         for n in (1000, 16000)
@@ -87,7 +81,8 @@ def test_the_guide_quotes_the_results():
         f"{cpu['ratios']['solve_ivp']:.0f} × | {cpu['ratios']['torch']:.1f} ×",
         f"{cuda['seconds_of_kernel']['all']:.3f} s",
         f"{cuda['ratios']['torchdiffeq']:.0f} × | {cuda['ratios']['diffrax']:.0f} ×",
-        f"{cuda['fraction_of_limit_reached']['latency']:.0%} of the latency limit, {cuda['fraction_of_limit_reached']['arithmetic_float64']:.0%} of",
+        f"{cuda['fraction_of_limit_reached']['latency']:.0%} of the latency limit, "
+        f"{cuda['fraction_of_limit_reached']['arithmetic_float64']:.0%} of",
         *(
             " | ".join(f"{times[f'speedup_{name}']:.2f} ×" for name in ("workers", "pool", "dask"))
             for times in (slow, fast)

@@ -18,7 +18,8 @@ def test_the_example_runs(tmp_path, monkeypatch):
     assert len([line for line in example.splitlines() if line.strip()]) <= 20
     scope = {}
     exec(compile(example, "README.md", "exec"), scope)
-    samples, info = scope["samples"].cpu().double(), scope["info"]
+    samples = scope["samples"].cpu().double()
+    info = scope["info"]
     assert samples.shape == (10_000, 2)
     assert 0 < info.acceptance_rate <= 1
     assert (tmp_path / "model.eande").exists()
@@ -52,7 +53,9 @@ def test_the_table_quotes_the_results():
     ("size", "file"), [("paper", "lorenz96-main.json"), ("small", "small/lorenz96-main.json")]
 )
 def test_the_lorenz96_table_quotes_the_results(size, file):
-    runs, cells, seeds = json.loads((ROOT / "results" / file).read_text())["runs"], [], 0
+    runs = json.loads((ROOT / "results" / file).read_text())["runs"]
+    cells = []
+    seeds = 0
     for method in ("calibrated", "plain", "nre-c", "npe-c"):
         mine = [run for run in runs if run["method"] == method]
         seeds = max(seeds, len(mine))

@@ -17,7 +17,9 @@ from eande.training.losses import inter_domain_info_nce, symmetric_info_nce
 
 
 def information_by_quadrature(kappa: float) -> float:
-    """I(φ, y) on the circle, from its definition ∫ p(a) log(p(a) 2π) da with a the angle between z and g."""
+    """I(φ, y) on the circle, from its definition ∫ p(a) log(p(a) 2π) da with a the angle between z
+    and g.
+    """
     norm = integrate.quad(lambda a: math.exp(kappa * math.cos(a)), -math.pi, math.pi)[0]
 
     def integrand(a):
@@ -35,7 +37,10 @@ def embeddings(model, task, n, seed):
 
 @pytest.mark.parametrize("kappa", [2, 8])
 def test_the_loss_of_the_truth_approaches_minus_twice_the_information(kappa):
-    """L_sym − 2 log M → −2 I. At M = 4,096, four batches: finite-batch bias and noise are under the tolerance of 0.03 nats."""
+    """L_sym − 2 log M → −2 I.
+
+    At M = 4,096, four batches: finite-batch bias and noise are under the tolerance of 0.03 nats.
+    """
     task = VonMisesFisher(kappa, seed=0)
     model = exact_model(task)
     information = information_by_quadrature(kappa)
@@ -87,8 +92,10 @@ def test_the_loss_bounds_the_divergence_of_a_half_trained_model(task, simulation
 def test_one_rotation_maps_both_embeddings_to_the_truth(task, fitted):
     """Theorem 3: f̂ = R f and ĝ = R g with one and the same orthogonal R, of either orientation."""
     data = simulate(task, task.prior, 2_000, seed=11)
-    f, g = fitted.embed(data.y).double(), fitted.emulate(data.phi).double()
-    f_true, g_true = task.true_encoder(data.y).double(), task.true_emulator(data.phi).double()
+    f = fitted.embed(data.y).double()
+    g = fitted.emulate(data.phi).double()
+    f_true = task.true_encoder(data.y).double()
+    g_true = task.true_emulator(data.phi).double()
     from_f = torch.linalg.lstsq(f_true, f).solution.T
     from_g = torch.linalg.lstsq(g_true, g).solution.T
     for rotation in (from_f, from_g):
@@ -100,10 +107,14 @@ def test_one_rotation_maps_both_embeddings_to_the_truth(task, fitted):
 
 
 def test_one_side_alone_reaches_minus_information_with_a_varying_normaliser(task):
-    """Corollary: e^{s} = C(y) r(φ, y) with any C(y) is optimal for L_ΦY, and only for it; with C(φ) for L_YΦ, and the posterior is then wrong."""
+    """Corollary: e^{s} = C(y) r(φ, y) with any C(y) is optimal for L_ΦY, and only for it.
+
+    With C(φ) it is optimal for L_YΦ, and the posterior is then wrong.
+    """
     model = exact_model(task)
     f, g = embeddings(model, task, 8_192, seed=3)
-    information, log_m = task.information(), math.log(8_192)
+    information = task.information()
+    log_m = math.log(8_192)
     extra = 1.5 * f[:, :1]
 
     def by_data(a, b):
@@ -124,7 +135,10 @@ def test_one_side_alone_reaches_minus_information_with_a_varying_normaliser(task
 
 
 def half_circle_prior(task):
-    """The training prior restricted to g_1 > 0, tilted towards g_2 > 0: another law on the same ellipse."""
+    """The training prior restricted to g_1 > 0, tilted towards g_2 > 0.
+
+    Another law on the same ellipse.
+    """
 
     def sampler(n, seed):
         draws = task.prior.sample(8 * n + 64, seed=seed)
@@ -137,8 +151,12 @@ def half_circle_prior(task):
 
 
 def test_a_changed_prior_changes_the_normaliser_by_the_ratio_of_evidences(task):
-    """C̃(y) = C* p̃(y)/p(y): the difference of log normalisers is the log evidence ratio of the two priors."""
-    model, other = exact_model(task), half_circle_prior(task)
+    """C̃(y) = C* p̃(y)/p(y).
+
+    The difference of log normalisers is the log evidence ratio of the two priors.
+    """
+    model = exact_model(task)
+    other = half_circle_prior(task)
     test = simulate(task, task.prior, 20, seed=8)
     under_other = model.posteriors(test.y, prior=other, draws=40_000)
     under_own = model.posteriors(test.y, draws=40_000)

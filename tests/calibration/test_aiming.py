@@ -1,0 +1,226 @@
+"""Models that err to one side, by a known amount.
+
+Calibration moves them back, and moves nothing else.
+"""
+
+import math
+
+import pytest
+import torch
+from eande.similarities.similarities import Dot, Gaussians
+
+import eande
+from conftest import Function
+from eande.calibration import calibrate as calibration
+from eande.inference.model import EmbedAndEmulate
+from helpers.exact_line import (
+    DEVICES,
+    LINE,
+    NOISE,
+    QUICK,
+    circle,
+    coverage,
+    gaussian,
+    mean_score,
+    pairs,
+)
+
+ASIDE = 0.7 * NOISE
+AIMED = QUICK | {"aim": True}
+
+
+def one_gaussian(shift: float) -> EmbedAndEmulate:
+    """``gaussian`` once more, as a mixture of one."""
+    similarity = Gaussians(2, heads=1)
+    with torch.no_grad():
+        similarity.spread.weight.zero_()
+        similarity.spread.bias.copy_(torch.tensor([0.0, 0.0, 0.0, -2 * math.log(NOISE)]))
+    networks = (
+        Function(lambda x, by=by: torch.cat([x + by, torch.zeros_like(x)], 1))
+        for by in (shift, 0.0)
+    )
+    return EmbedAndEmulate(
+        *networks, similarity, LINE, y_shape=(1,), embedding_dimension=2
+    ).requires_grad_(False)
+
+
+@pytest.mark.parametrize(
+    "make", [lambda shift: gaussian(shift=shift), one_gaussian], ids=["dot", "gaussians"]
+)
+def test_a_shifted_model_is_moved_back(make):
+    """The posterior's mean is off by 0.7 of its standard deviation: a quarter of a nat.
+
+    From 300 pairs the shift is known to ±0.06 of one.
+    """
+    model = make(ASIDE)
+    fresh = pairs(1_000, 3)
+    before = mean_score(model, fresh)
+    exact = mean_score(make(0.0), fresh)
+    found = model.calibrate(pairs(300, 2), **AIMED)
+    assert found.aimed
+    assert found.after > found.before + 2 * found.error > found.before
+    assert exact - before == pytest.approx(0.7**2 / 2, abs=0.07)
+    assert exact - mean_score(model, fresh) < 0.02
+    mean = (model.posterior([0.2], draws=20_000).sample(4_000)[0]).mean().item()
+    assert mean == pytest.approx(0.2, abs=0.2 * NOISE)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_it_aims_on_every_device(device):
+    model = one_gaussian(ASIDE).to(device)
+    assert model.calibrate(pairs(100, 2), **AIMED).aimed
+    assert model.similarity.turn.device.type == device
+    assert model.embed(torch.zeros(1, 1, device=device))[0, 0].item() == pytest.approx(ASIDE), (
+        "f itself stays what it was"
+    )
+    samples = model.posterior([0.2], draws=20_000).sample(4_000)[0]
+    assert samples.mean().item() == pytest.approx(0.2, abs=0.3 * NOISE)
+
+
+def test_on_the_sphere_a_turned_model_is_turned_back():
+    turned = circle(0.01)
+    noise = 0.1
+    point = turned.encoder
+    turned.encoder = Function(lambda y: point(y + 0.15))
+    angle = turned.prior.sample(1_300, seed=5)
+    data = eande.Simulations.from_arrays(
+        angle, angle + noise * torch.randn(1_300, 1, generator=torch.Generator().manual_seed(5))
+    )
+    found = turned.calibrate(data[:300], **AIMED)
+    assert found.aimed
+    embedded = turned.similarity.place(turned.embed(data.y[300:]))
+    off = (torch.atan2(embedded[:, 1], embedded[:, 0]) - data.phi[300:, 0]).sin()
+    assert off.mean().item() == pytest.approx(0.0, abs=0.02)
+    assert off.std().item() == pytest.approx(noise, rel=0.1)
+
+
+def test_without_it_a_model_stays_where_it_is():
+    model = gaussian(shift=ASIDE)
+    assert not model.calibrate(pairs(300, 2), draws=2_000).aimed
+    assert model.similarity.turn is None
+    both = eande.ensemble([gaussian(shift=ASIDE), gaussian(shift=ASIDE)])
+    assert not both.calibrate(pairs(300, 2), **AIMED).aimed
+
+
+def test_replicates_count_as_one():
+    data = pairs(100, 2)
+    rows = torch.arange(100).repeat_interleave(5)
+    once = gaussian(shift=ASIDE)
+    often = gaussian(shift=ASIDE)
+    found = [
+        once.calibrate(data, **AIMED),
+        often.calibrate(eande.Simulations(data.phi[rows], data.y[rows], rows), **AIMED),
+    ]
+    assert [one.aimed for one in found] == [True, True]
+    assert torch.allclose(once.similarity.shift, often.similarity.shift, rtol=0.05, atol=0.05)
+
+
+def test_a_failed_call_leaves_an_aimed_model_as_it_was(monkeypatch):
+    model = gaussian(shift=ASIDE)
+    data = pairs(100, 2)
+    model.calibrate(data, **AIMED)
+    state = {name: tensor.clone() for name, tensor in model.similarity.state_dict().items()}
+    assert "turn" in state
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(calibration, "find_aim", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        model.calibrate(data, **AIMED)
+    assert all(
+        torch.equal(tensor, model.similarity.state_dict()[name]) for name, tensor in state.items()
+    )
+
+
+def test_training_goes_on_from_where_data_were():
+    """What was moved is moved back before an aimed model is trained further."""
+    model = one_gaussian(ASIDE)
+    model.calibrate(pairs(100, 2), **AIMED)
+    assert model.similarity.turn is not None
+    settings = eande.FitSettings(
+        similarity="gaussians", embedding_dimension=2, epochs=1, device="cpu"
+    )
+    assert (
+        eande.fit(
+            pairs(100, 3), LINE, warm_start=model, settings=settings, progress=False
+        ).similarity.turn
+        is None
+    )
+
+
+def test_embeddings_that_are_not_finite_are_named():
+    model = gaussian()
+    encoder = model.encoder
+    model.encoder = Function(lambda y: torch.where(y > 0.5, torch.nan, encoder(y)))
+    with pytest.raises(
+        eande.InputError, match=r"embeddings of y\[0:100\]: expected finite float32 numbers"
+    ):
+        model.calibrate(pairs(100, 2), **AIMED)
+
+
+def test_a_similarity_of_ones_own_is_not_moved_unless_it_says_so():
+    class Own(Dot):
+        aims = False
+
+    model = gaussian(shift=ASIDE)
+    model.similarity = Own(2)
+    assert not model.calibrate(pairs(300, 2), **AIMED).aimed
+
+
+def test_chance_moves_nothing():
+    """Twenty features of pure noise.
+
+    Any fit to 60 pairs finds use for them, none of them helps pairs it has not seen.
+    """
+
+    def encoder(y):
+        noise = torch.randn(
+            len(y), 20, generator=torch.Generator().manual_seed(int(1e6 * y[0].abs()))
+        )
+        return torch.cat([gaussian().encoder(y), 30 * noise], 1)
+
+    def emulator(phi):
+        return torch.cat([gaussian().emulator(phi), torch.zeros(len(phi), 20)], 1)
+
+    aimed = 0
+    for seed in range(6):
+        model = EmbedAndEmulate(
+            Function(encoder),
+            Function(emulator),
+            gaussian().similarity,
+            LINE,
+            y_shape=(1,),
+            embedding_dimension=22,
+        )
+        aimed += model.calibrate(pairs(60, 50 + seed), **AIMED).aimed
+    assert aimed == 0
+
+
+def test_aiming_does_not_make_a_model_overconfident():
+    """Ten times 100 held-out pairs of a shifted model.
+
+    Its 95 % regions cover nearly as often as the exact ones, and more often than before.
+    """
+    fresh = pairs(2_000, 999)
+    before = coverage(gaussian(shift=ASIDE), fresh)
+    exact = coverage(gaussian(), fresh)
+    after = []
+    for repetition in range(10):
+        model = gaussian(shift=ASIDE)
+        model.calibrate(pairs(100, 1_000 + repetition), **AIMED)
+        after.append(coverage(model, fresh))
+    assert sum(after) / len(after) >= exact - 0.01
+    assert min(after) >= exact - 0.05
+    assert before < exact - 0.04
+
+
+def test_a_model_that_is_left_alone_has_no_trace_of_it():
+    model = circle(0.02)
+    angle = model.prior.sample(200, seed=1)
+    noisy = eande.Simulations.from_arrays(
+        angle, angle + 0.02**0.5 * torch.randn(200, 1, generator=torch.Generator().manual_seed(1))
+    )
+    found = model.calibrate(noisy, **AIMED)
+    assert (found.aimed, model.similarity.turn, model.similarity.shift) == (False, None, None)
+    assert set(model.similarity.state_dict()) == {"exponent", "log_temperature"}

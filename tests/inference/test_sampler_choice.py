@@ -1,0 +1,78 @@
+"""Which sampler is chosen, by options or by the expected cost."""
+
+import pytest
+import torch
+
+import eande
+from eande.inference.samplers.rejection import BudgetExceeded, SampleInfo
+from eande.inference.samplers.tempered import TemperedInfo, tempered
+from helpers.exact_posteriors import (
+    box_model,
+    cube,
+    gaussian_posterior,
+    linear_gaussian_model,
+    posterior_of,
+    two_modes,
+)
+
+
+def test_an_option_of_one_sampler_chooses_it():
+    posterior = posterior_of(lambda phi: -phi.square().sum(1), cube(2))
+    assert isinstance(posterior.sample(100)[1], SampleInfo)
+    assert isinstance(posterior.sample(100, particles=500)[1], TemperedInfo)
+    with pytest.raises(eande.BudgetExceeded) as caught:
+        posterior_of(lambda phi: -500 * phi.square().sum(1), cube(2)).sample(
+            500, bound=0.0, max_evaluations=900
+        )
+    assert caught.value.info.evaluations == 900
+    for options, message in (
+        ({"max_evaluations": "x"}, "max_evaluations: expected a whole number"),
+        ({"max_evaluations": "x", "particles": 500}, "max_evaluations: expected a whole number"),
+        ({"proposal": cube(3)}, "proposal: expected one of dimension 2, got dimension 3"),
+    ):
+        with pytest.raises(eande.InputError, match=message):
+            posterior.sample(100, **options)
+
+
+def test_a_prior_without_a_density_stays_with_rejection():
+    prior = eande.SamplerPrior(
+        lambda n, seed: torch.rand(n, 2, generator=torch.Generator().manual_seed(seed)).numpy()
+    )
+    posterior = posterior_of(lambda phi: -(phi / 0.001).square().sum(1) / 2, prior)
+    assert isinstance(posterior.sample(5)[1], SampleInfo)
+    with pytest.raises(
+        eande.InputError,
+        match="sampler: expected acceptance_rejection for a prior without a density, got tempered",
+    ):
+        posterior.sample(10, sampler=tempered)
+
+
+def test_options_of_rejection_choose_it():
+    posterior = posterior_of(two_modes, cube(10))
+    with pytest.raises(eande.BudgetExceeded, match="expected 10 samples within 5000 evaluations"):
+        posterior.sample(10, bound=1.0, max_evaluations=5_000)
+
+
+def test_where_rejection_needs_more_than_was_foretold_tempering_takes_over(monkeypatch):
+    monkeypatch.setattr("eande.inference.posterior._TIMES_FORETOLD", 0.01)
+    monkeypatch.setattr("eande.inference.posterior._LEAST_BUDGET", 1_000)
+    samples, info = linear_gaussian_model(noise=0.1).posterior([0.3]).sample(5_000, seed=0)
+    assert not isinstance(info, SampleInfo)
+    mean, std = gaussian_posterior([0.3], noise=0.1)
+    assert abs(samples.mean().item() - mean) < 0.2 * std
+    with pytest.raises(BudgetExceeded):
+        linear_gaussian_model(noise=0.1).posterior([0.3]).sample(
+            5_000, seed=0, max_evaluations=2_000
+        )
+
+
+def test_any_other_sampler_can_be_injected():
+    posterior = box_model().posterior([1.0])
+    phi, info = posterior.sample(
+        7,
+        seed=3,
+        sampler=lambda p, n, *, seed, steps: (p.bank.phi[:n], {"seed": seed, "steps": steps}),
+        steps=4,
+    )
+    assert phi.shape == (7, 2)
+    assert info == {"seed": 3, "steps": 4}

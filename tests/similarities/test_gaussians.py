@@ -1,0 +1,297 @@
+"""The mixture of Gaussians as a similarity.
+
+Its score and bound, what it can learn, and that everything else works with it.
+"""
+
+import math
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from eande.similarities.similarities import Gaussians
+
+import eande
+from conftest import quick_fit
+from eande.inference.samplers.rejection import acceptance_rejection
+from eande.networks.mlp import ResidualMLP
+
+PRIOR = eande.BoxPrior([-5, -5], [5, 5])
+
+
+def peaked(phi, rng):
+    """A wide Gaussian and one of a tenth of its width, each half of the time, around the
+    parameters.
+    """
+    return phi + np.where(rng.random((len(phi), 1)) < 0.5, 1.0, 0.1) * rng.standard_normal(
+        phi.shape
+    )
+
+
+@pytest.fixture(scope="module")
+def fitted_peak():
+    simulations = eande.simulate(peaked, PRIOR, 6_000, seed=0, progress=False)
+    settings = {
+        "similarity": "gaussians",
+        "embedding_dimension": 8,
+        "batch_size": 500,
+        "width": 64,
+        "learning_rate": 3e-3,
+        "validate_every": 10,
+    }
+    return quick_fit(simulations, PRIOR, epochs=40, **settings)
+
+
+def test_the_score_is_the_printed_sum():
+    torch.manual_seed(0)
+    similarity = Gaussians(3, heads=4).double()
+    torch.nn.init.normal_(similarity.spread.weight)
+    f = torch.randn(5, 3).double()
+    g = torch.randn(6, 3).double()
+    heads = similarity.spread(f).view(5, 4, 5)
+    expected = torch.empty(5, 6).double()
+    for i in range(5):
+        for j in range(6):
+            terms = [
+                heads[i, :, 3].softmax(0)[k]
+                * torch.exp(
+                    -heads[i, k, 4].exp() * (f[i] + heads[i, k, :3] - g[j]).square().sum() / 2
+                )
+                for k in range(4)
+            ]
+            expected[i, j] = torch.stack(terms).sum().log()
+    embedded = similarity.place_datum(f)
+    emulated = similarity.place(g)
+    torch.testing.assert_close(similarity.score(embedded, emulated), expected)
+    torch.testing.assert_close(
+        similarity.paired_score(embedded, emulated[:5]), expected[:, :5].diagonal()
+    )
+    torch.testing.assert_close(similarity.features(embedded), f)
+
+
+@pytest.mark.parametrize("n", [4, 128])
+def test_no_score_exceeds_the_bound(n):
+    torch.manual_seed(0)
+    similarity = Gaussians(n, heads=3)
+    similarity.spread.bias.data.view(3, n + 2)[:, -1] = 12.0  # as narrow as allowed: rounding shows
+    raw = 10 * torch.randn(200, n)
+    embedded = similarity.place_datum(raw)
+    centres = raw + similarity.spread(raw).view(200, 3, n + 2)[:, 0, :n]
+    emulated = similarity.place(centres)
+    bound = similarity.bound(embedded)
+    assert (similarity.paired_score(embedded, emulated) <= bound).all()
+    assert (similarity.score(embedded, emulated) <= bound.unsqueeze(1)).all()
+    assert similarity.score(embedded, emulated[:0]).shape == (200, 0)
+
+
+def test_the_number_of_heads_comes_back_from_a_file(tmp_path):
+    encoder, emulator = (ResidualMLP(2, 3, width=8, blocks=1) for _ in range(2))
+    model = eande.EmbedAndEmulate(
+        encoder, emulator, Gaussians(3, heads=5), PRIOR, y_shape=(2,), embedding_dimension=3
+    )
+    model.save(tmp_path / "model.eande")
+    phi = PRIOR.sample(20, seed=0)
+    torch.testing.assert_close(
+        eande.load(tmp_path / "model.eande").posterior([0.0, 1.0]).score(phi),
+        model.posterior([0.0, 1.0]).score(phi),
+    )
+
+
+def test_heads_stay_in_full_precision():
+    similarity = Gaussians(3)
+    with torch.autocast("cpu", torch.bfloat16):
+        mixed = similarity.place_datum(torch.ones(1, 3))
+    torch.testing.assert_close(mixed, similarity.place_datum(torch.ones(1, 3)), rtol=0, atol=0)
+
+
+def test_a_narrow_peak_on_a_wide_foot_is_learned(fitted_peak):
+    """One blob of the best width would reach log(100 / (2πe · 0.505)) = 2.45 nats inside the box.
+
+    The truth is 3.5.
+    """
+    fresh = eande.simulate(peaked, eande.BoxPrior([-3, -3], [3, 3]), 1_000, seed=1, progress=False)
+    posteriors = fitted_peak.posteriors(fresh.y, draws=50_000)
+    reached = np.mean(
+        [p.log_ratio(phi.unsqueeze(0)).item() for p, phi in zip(posteriors, fresh.phi, strict=True)]
+    )
+    squares = (fresh.y[:] - fresh.phi).square().sum(1)
+    exact = torch.logaddexp(-squares / 2, -squares / 0.02 + math.log(100)) + math.log(
+        100 / (4 * math.pi)
+    )
+    assert reached > exact.mean().item() - 0.35
+    assert exact.mean().item() - 0.35 > 2.9
+
+
+def test_samples_with_the_exact_bound_follow_the_density(fitted_peak):
+    posterior = fitted_peak.posterior([0.5, -1.0])
+    samples, info = posterior.sample(4_000, seed=0, sampler=acceptance_rejection, bound="exact")
+    assert info.exceedances == 0
+    weights = posterior.bank_scores().double().softmax(0)
+    near = ((posterior.bank.phi - torch.tensor([0.5, -1.0])).norm(dim=1) < 0.3).double()
+    share = (weights * near).sum().item()
+    error = math.sqrt(
+        (weights.square() * (near - share) ** 2).sum().item() + share * (1 - share) / 4_000
+    )
+    assert (
+        (samples - torch.tensor([0.5, -1.0])).norm(dim=1) < 0.3
+    ).double().mean().item() == pytest.approx(share, abs=4 * error)
+
+
+def values(model, phi):
+    posterior = model.posterior([1.0, 1.0])
+    return posterior.unnormalized(phi) - posterior.log_normalizer
+
+
+def test_files_calibration_and_diagnoses_work_with_it(fitted_peak, tmp_path):
+    held_out = eande.simulate(peaked, PRIOR, 300, seed=2, progress=False)
+    fitted_peak.save(tmp_path / "model.eande")
+    model = eande.load(tmp_path / "model.eande")
+    phi = PRIOR.sample(50, seed=0)
+    torch.testing.assert_close(values(model, phi), values(fitted_peak, phi))
+    model.calibrate(held_out, kind="datum", draws=5_000)
+    slope = torch.linspace(-0.3, 0.3, 8)
+    model.similarity.set_exponent(1.3, slope, torch.zeros(8))
+    raw = fitted_peak.similarity.features(fitted_peak.embed(torch.ones(1, 2)))
+    expected = 1.3 * (raw @ slope).exp() * fitted_peak.posterior([1.0, 1.0]).score(phi)
+    torch.testing.assert_close(model.posterior([1.0, 1.0]).score(phi), expected)
+    model.save(tmp_path / "calibrated.eande")
+    again = eande.load(tmp_path / "calibrated.eande")
+    torch.testing.assert_close(values(again, phi), values(model, phi))
+    assert eande.diagnose(fitted_peak, held_out, draws=6_000).log_ratio > 2
+    assert eande.identifiability(fitted_peak, held_out, points=3).fisher.shape == (3, 2, 2)
+    gradient = torch.tensor([[1.0, 1.2]], requires_grad=True)
+    values(fitted_peak, gradient).sum().backward()
+    assert torch.isfinite(gradient.grad).all()
+
+
+def test_a_fit_goes_on_from_its_heads(fitted_peak):
+    simulations = eande.simulate(peaked, PRIOR, 2_000, seed=3, progress=False)
+    settings = eande.FitSettings(
+        similarity="gaussians", embedding_dimension=8, epochs=1, learning_rate=1e-5, device="cpu"
+    )
+    model = eande.fit(simulations, PRIOR, warm_start=fitted_peak, settings=settings, progress=False)
+    assert model.history[0]["held_out_log_ratio"] > 2.5
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [("cosine", "gaussians"), ("cosine", "dot"), ("dot", "gaussians")]
+)
+def test_going_on_with_another_similarity_takes_it(before, after):
+    simulations = eande.simulate(peaked, PRIOR, 500, seed=3, progress=False)
+    first = quick_fit(simulations, PRIOR, epochs=1, similarity=before)
+    settings = eande.FitSettings(similarity=after, embedding_dimension=4, epochs=1, device="cpu")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", eande.EandeWarning)
+        found = [
+            eande.fit(simulations, PRIOR, warm_start=first, settings=settings, progress=False)
+            for _ in range(2)
+        ]
+    assert type(found[0].similarity).__name__.lower() == after
+    torch.testing.assert_close(
+        *(dict(model.similarity.named_parameters()) for model in found), rtol=0, atol=0
+    )
+
+
+@pytest.mark.filterwarnings("ignore:pooling 2 observations")
+def test_observations_pool(fitted_peak):
+    """The scores of both add up, and so do the bounds."""
+    ys = torch.tensor([[1.0, 1.0], [1.2, 0.9]])
+    phi = PRIOR.sample(1_000, seed=1)
+    pooled = fitted_peak.posterior(ys, pooled=True)
+    each = fitted_peak.posteriors(ys)
+    torch.testing.assert_close(pooled.score(phi), each[0].score(phi) + each[1].score(phi))
+    samples = pooled.sample(1_000, seed=0)[0]
+    assert (samples.mean(0) - ys.mean(0)).abs().max() < 0.3
+    weights = (
+        torch.cat([posterior.bank_scores().unsqueeze(0) for posterior in each])
+        .sum(0)
+        .double()
+        .softmax(0)
+    )
+    mean = weights @ pooled.bank.phi.double()
+    assert (samples.mean(0) - mean).abs().max() < 0.1, "samples and bank are of one posterior"
+
+
+def test_ensembles_are_means_of_ratios(fitted_peak, tmp_path):
+    """Members may differ in similarity and width.
+
+    Files, exponents and samples are as of one model.
+    """
+    simulations = eande.simulate(peaked, PRIOR, 600, seed=5, progress=False)
+    other = quick_fit(
+        simulations, PRIOR, epochs=2, similarity="cosine", embedding_dimension=4, width=16
+    )
+    joint = eande.ensemble([fitted_peak, other])
+    y = torch.tensor([1.0, -1.0])
+    phi = PRIOR.sample(500, seed=2)
+    each = torch.stack(
+        [model.posterior(y, draws=20_000).log_ratio(phi) for model in (fitted_peak, other)]
+    )
+    torch.testing.assert_close(
+        joint.posterior(y, draws=20_000).log_ratio(phi),
+        each.logsumexp(0) - math.log(2),
+        rtol=0,
+        atol=1e-3,
+    )
+    before = joint.posterior(y).score(phi)
+    joint.similarity.set_exponent(0.8, 0.1 * torch.ones(8 + 4), torch.zeros(8 + 4))
+    features = torch.cat(
+        [
+            model.similarity.features(model.embed_all(y.unsqueeze(0)))
+            for model in (fitted_peak, other)
+        ],
+        dim=1,
+    )
+    torch.testing.assert_close(
+        joint.posterior(y).score(phi),
+        0.8 * (0.1 * features.sum()).exp() * before,
+        rtol=1e-3,
+        atol=1e-3,
+    )
+    joint.save(tmp_path / "joint.eande")
+    torch.testing.assert_close(
+        eande.load(tmp_path / "joint.eande").posterior(y).log_ratio(phi),
+        joint.posterior(y).log_ratio(phi),
+    )
+    posterior = joint.posterior(y)
+    samples = posterior.sample(200, seed=0, bound="exact")[0]
+    assert (
+        posterior.score(samples).max()
+        <= joint.similarity.bound(posterior.embedded.unsqueeze(0)).item()
+    )
+
+
+@pytest.mark.filterwarnings("ignore::eande.foundations.checks.EandeWarning")
+def test_several_are_fitted_with_nothing_said():
+    """The defaults make an ensemble whose ratio is the mean of its members'."""
+    simulations = eande.simulate(peaked, PRIOR, 600, seed=5, progress=False)
+    joint = eande.fit(
+        simulations,
+        PRIOR,
+        members=2,
+        settings=eande.FitSettings(epochs=20, device="cpu"),
+        progress=False,
+    )
+    assert all(isinstance(member.similarity, Gaussians) for member in joint.members)
+    y = torch.tensor([1.0, -1.0])
+    phi = PRIOR.sample(500, seed=2)
+    each = torch.stack(
+        [member.posterior(y, draws=20_000).log_ratio(phi) for member in joint.members]
+    )
+    torch.testing.assert_close(
+        joint.posterior(y, draws=20_000).log_ratio(phi),
+        each.logsumexp(0) - math.log(2),
+        rtol=0,
+        atol=1e-3,
+    )
+    assert (each[0] - each[1]).abs().max() > 0.1
+
+
+def test_what_does_not_go_with_it_is_said():
+    for options in ({"memory_bank": 10}, {"view_weight": 0.1}):
+        with pytest.raises(
+            eande.InputError, match="'cosine' or 'dot' with memory_bank or view_weight"
+        ):
+            eande.FitSettings(similarity="gaussians", **options)
+    with pytest.raises(eande.InputError, match="heads: expected a whole number of at least 1"):
+        Gaussians(3, heads=0)

@@ -1,0 +1,264 @@
+"""Files that are no simulations, or damaged, are named."""
+
+import io
+import re
+import struct
+import zipfile
+
+import numpy as np
+import pytest
+import torch
+from eande.simulation.read.readers import FileSource
+
+from eande.foundations.checks import InputError
+from eande.simulation.read.simulations import Simulations
+from helpers.written_files import PHI, Y32, K, N, T, Y, as_netcdf, as_npz, as_npz_compressed
+
+
+@pytest.fixture
+def npz(tmp_path):
+    for i in range(N):
+        as_npz(tmp_path / f"run-{i}.npz", PHI[i], Y[i])
+    return tmp_path
+
+
+def spoiled(values, index, value):
+    values = np.array(values, dtype=np.float64)
+    values[index] = value
+    return values
+
+
+# What is in the second of three files, and the message after the file's path.
+BAD_MEMBERS = {
+    "NaN in phi": (
+        {"phi": spoiled(PHI[0], 1, np.nan)},
+        ", phi: expected finite float32 numbers, got 1 NaN or inf, the first at index 1",
+    ),
+    "too large a number": (
+        {"phi": [1e300, 0]},
+        ", phi: expected finite float32 numbers, got 1 NaN or inf, the first at index 0",
+    ),
+    "another dimension": (
+        {"phi": [1.0, 2.0, 3.0]},
+        ", phi: expected 2 parameters as in 0.npz, got 3",
+    ),
+    "phi no vector": ({"phi": np.zeros((2, 2))}, ", phi: expected a vector, got shape (2, 2)"),
+    "phi empty": ({"phi": np.zeros(0)}, ", phi: expected a vector, got shape (0,)"),
+    "phi of words": ({"phi": np.array(["a", "b"])}, ", phi: expected real numbers, got <U1"),
+    "no phi": ({"theta": [1.0]}, ", phi: expected one of 'theta', 'y', got 'phi'"),
+    "no y": ({"phi": PHI[0], "x": [1.0]}, ", y: expected one of 'phi', 'x', got 'y'"),
+    "another shape": (
+        {"phi": PHI[0], "y": Y[0, 1:]},
+        ", y: expected shape (20, 3) as in the first file, got (19, 3)",
+    ),
+    "empty y": (
+        {"phi": PHI[0], "y": Y[0, :, :0]},
+        ", y: expected at least one number, got shape (20, 0)",
+    ),
+    "complex y": ({"phi": PHI[0], "y": Y[0] + 1j}, ", y: expected real numbers, got complex128"),
+    "dates": (
+        {"phi": PHI[0], "y": Y[0].astype("datetime64[s]")},
+        ", y: expected real numbers, got datetime64[s]",
+    ),
+}
+
+
+@pytest.mark.parametrize(("content", "message"), BAD_MEMBERS.values(), ids=BAD_MEMBERS)
+def test_a_bad_member_is_named(content, message, npz):
+    as_npz(npz / "0.npz", PHI[0], Y[0])
+    np.savez(npz / "1.npz", **content | ({} if "y" in content or "x" in content else {"y": Y[0]}))
+    with pytest.raises(InputError, match=f"^{re.escape(f'{npz}/1.npz{message}')}$"):
+        Simulations.from_files(npz)
+
+
+def test_objects_are_not_unpickled(tmp_path):
+    np.savez(tmp_path / "phi.npz", phi=np.array([print], dtype=object), y=Y[0])
+    np.savez(tmp_path / "y.npz", phi=PHI[0], y=np.array([print], dtype=object))
+    with pytest.raises(
+        InputError,
+        match=r"phi\.npz: expected data that can be read, got ValueError: Object arrays "
+        r"cannot be loaded",
+    ):
+        Simulations.from_files([tmp_path / "phi.npz"])
+    with pytest.raises(InputError, match=r"y\.npz, y: expected real numbers, got object"):
+        Simulations.from_files([tmp_path / "y.npz"])
+
+
+BAD_NETCDF = {
+    "no phi": (
+        {"phi": "theta"},
+        ", phi: expected one of 'phi', 'a', 'y', 'time', 'b', 'vector', got 'theta'",
+    ),
+    "no y": ({"y": "b"}, ", y: expected one of 'phi', 'a', 'y', 'time', got 'b'"),
+    "no scalar": ({"phi": ["a", "vector"]}, ", vector: expected one number, got shape (2,)"),
+    "no vector": ({"phi": "y"}, ", y: expected a vector, got shape (20, 3)"),
+}
+
+
+@pytest.mark.parametrize(("names", "message"), BAD_NETCDF.values(), ids=BAD_NETCDF)
+def test_a_bad_name_in_netcdf_is_named(names, message, tmp_path):
+    as_netcdf(tmp_path / "run.nc", PHI[0], Y[0])
+    with pytest.raises(InputError, match=f"^{re.escape(f'{tmp_path}/run.nc{message}')}$"):
+        Simulations.from_files(tmp_path, **names)
+
+
+@pytest.mark.parametrize("suffix", ["npz", "nc"])
+def test_files_that_are_something_else(suffix, tmp_path):
+    path = tmp_path / f"run.{suffix}"
+    path.write_text("these are words")
+    with pytest.raises(
+        InputError, match=rf"run\.{suffix}: expected data that can be read, got \w+: .+"
+    ):
+        Simulations.from_files(tmp_path)
+
+
+def test_arrays_of_their_own_are_no_simulation(tmp_path):
+    with (tmp_path / "run.npz").open("wb") as file:
+        np.save(file, Y)
+    with pytest.raises(
+        InputError, match=r"run\.npz: expected data that can be read, got TypeError"
+    ):
+        Simulations.from_files(tmp_path)
+
+
+BAD_FILES = {
+    "a file": (
+        lambda folder: folder / "run-0.npz",
+        "files: expected a folder or a list of files, got {}/run-0.npz",
+    ),
+    "nothing": (
+        lambda folder: f"{folder}/*.npz",
+        "files: expected a folder or a list of files, got {}/*.npz",
+    ),
+    "a number": (lambda folder: 3, "files: expected a folder or a list of files, got 3"),
+    "an empty list": (
+        lambda folder: [],
+        "files: expected at least one of .npz, .nc, .nc4, .cdf, got none in []",
+    ),
+    "an empty folder": (
+        lambda folder: f"{folder}/empty",
+        "files: expected at least one of .npz, .nc, .nc4, .cdf, got none in {}/empty",
+    ),
+    "a missing file": (
+        lambda folder: [folder / "no.npz"],
+        "{}/no.npz: expected a file of .npz, .nc, .nc4, .cdf, got nothing there",
+    ),
+    "a folder in the list": (
+        lambda folder: [folder],
+        "{}: expected a file of .npz, .nc, .nc4, .cdf, got a folder",
+    ),
+    "another kind": (
+        lambda folder: [f"{folder}/empty/x.txt"],
+        "{}/empty/x.txt: expected a file of .npz, .nc, .nc4, .cdf, got another kind",
+    ),
+}
+
+
+@pytest.mark.parametrize(("files", "message"), BAD_FILES.values(), ids=BAD_FILES)
+def test_bad_files(files, message, npz):
+    (npz / "empty").mkdir()
+    (npz / "empty" / "x.txt").touch()
+    with pytest.raises(InputError, match=f"^{re.escape(message.format(npz))}$"):
+        Simulations.from_files(files(npz))
+
+
+@pytest.mark.parametrize("phi", [[], ["a", 3], 3])
+def test_bad_names_of_parameters(phi, npz):
+    with pytest.raises(
+        InputError, match=re.escape(f"phi: expected a name or a list of names, got {phi!r}")
+    ):
+        Simulations.from_files(npz, phi=phi)
+
+
+@pytest.mark.parametrize("write", [as_npz, as_npz_compressed, as_netcdf])
+@pytest.mark.parametrize("value", [np.nan, np.inf, 1e300])
+def test_bad_numbers_are_named_when_they_are_read(write, value, tmp_path):
+    path = tmp_path / ("run.nc" if write is as_netcdf else "run.npz")
+    write(path, PHI[0], spoiled(Y[0], (12, 1), value))
+    y = Simulations.from_files(tmp_path).y
+    with pytest.raises(
+        InputError,
+        match=re.escape(
+            f"{path}, y: expected finite float32 numbers, got 1 NaN or inf, the first at "
+            f"index (12, 1)"
+        ),
+    ):
+        y[0]
+    with pytest.raises(
+        InputError,
+        match=re.escape(
+            f"{path}, y[10:15]: expected finite float32 numbers, got 1 NaN or inf, the first "
+            f"at index (2, 1)"
+        ),
+    ):
+        y.windows(torch.tensor([0]), torch.tensor([10]), 5)
+    assert torch.equal(y.windows(torch.tensor([0]), torch.tensor([13]), 5)[0], Y32[0, 13:18])
+
+
+@pytest.mark.parametrize(
+    ("write", "suffix"), [(as_npz, "npz"), (as_npz_compressed, "npz"), (as_netcdf, "nc")]
+)
+def test_files_that_change_after_opening_are_noticed(write, suffix, tmp_path):
+    path = tmp_path / f"run.{suffix}"
+    write(path, PHI[0], Y[0])
+    y = Simulations.from_files(tmp_path).y
+    write(path, PHI[0], np.concatenate([Y[0], Y[1]]))
+    with pytest.raises(
+        InputError, match=r", y: expected shape \(20, 3\) as in the first file, got \(40, 3\)"
+    ):
+        y.windows(torch.tensor([0]), torch.tensor([0]), 5)
+    path.unlink()
+    with pytest.raises(
+        InputError, match=f"run.{suffix}, y: expected data that can be read, got FileNotFoundError"
+    ):
+        y[0]
+    with pytest.raises(
+        InputError, match=f"run.{suffix}: expected data that can be read, got FileNotFoundError"
+    ):
+        y.fingerprint()
+
+
+@pytest.mark.parametrize("write", [as_npz, as_npz_compressed])
+def test_a_damaged_member_fails_its_checksum(write, tmp_path):
+    path = tmp_path / "run.npz"
+    write(path, PHI[0], np.tile(Y[0], (100, 1)))
+    y = Simulations.from_files(tmp_path).y
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(
+        InputError,
+        match=r"run\.npz, y: expected data that can be read, got (BadZipFile: Bad "
+        r"CRC-32|error: Error -3)",
+    ):
+        y[0]
+
+
+@pytest.mark.parametrize("write", [as_npz, as_npz_compressed])
+def test_another_checksum_is_noticed(write, tmp_path):
+    path = tmp_path / "run.npz"
+    write(path, PHI[0], Y[0])
+    y = Simulations.from_files(tmp_path).y
+    with zipfile.ZipFile(path) as archive:
+        checksum = struct.pack("<L", archive.getinfo("y.npy").CRC)
+    path.write_bytes(path.read_bytes().replace(checksum, b"\x01\x02\x03\x04"))
+    with pytest.raises(
+        InputError, match=r"run\.npz, y: expected data that can be read, got BadZipFile: Bad CRC-32"
+    ):
+        y[0]
+
+
+@pytest.mark.parametrize("length", [5, T])
+def test_an_array_shorter_than_its_header_says_is_noticed(length, tmp_path):
+    array = io.BytesIO()
+    np.save(array, Y[0])
+    with zipfile.ZipFile(tmp_path / "run.npz", "w") as archive:
+        archive.writestr("y.npy", array.getvalue()[:-8])
+        archive.writestr("more.npy", array.getvalue())
+    y = FileSource(np.arange(1), (T, K), [tmp_path / "run.npz"], "y")
+    with pytest.raises(
+        InputError,
+        match=r"run\.npz, y: expected data that can be read, got (EOFError: not as "
+        r"many|ValueError: EOF: reading)",
+    ):
+        y.windows(torch.tensor([0]), torch.tensor([T - length]), length)

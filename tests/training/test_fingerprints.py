@@ -1,0 +1,49 @@
+"""The fingerprint of a fit changes with everything that matters and with nothing else."""
+
+import torch
+from eande.training.setup import describe_call
+
+import eande
+from eande.networks.mlp import ResidualMLP
+from eande.priors.box import BoxPrior
+from eande.priors.draws import SamplerPrior
+from eande.simulation.read.simulations import Simulations
+
+BOX = BoxPrior([-1, -1], [1, 1])
+
+
+def fingerprint(simulations, prior=BOX, views=None, **given):
+    return describe_call(simulations, prior, eande.FitSettings(), views, given)
+
+
+def test_a_fingerprint_changes_with_everything_that_matters(few_simulations):
+    own = fingerprint(few_simulations)
+    swapped = Simulations.from_arrays(few_simulations.phi[:, [1, 0]], few_simulations.y)
+    turned = Simulations.from_arrays(few_simulations.phi, few_simulations.y[:, [1, 0]])
+    grouped = Simulations(few_simulations.phi, few_simulations.y, few_simulations.groups // 2)
+    others = [
+        fingerprint(swapped),
+        fingerprint(turned),
+        fingerprint(grouped),
+        fingerprint(few_simulations, BoxPrior([-1, -1], [1, 2])),
+        fingerprint(few_simulations, SamplerPrior(lambda n, seed: BOX.sample(n, seed=seed))),
+        fingerprint(few_simulations, SamplerPrior(lambda n, seed: 0.1 * BOX.sample(n, seed=seed))),
+        fingerprint(few_simulations, views=lambda y, _: 2 * y),
+        fingerprint(few_simulations, views=lambda y, _: 3 * y),
+        fingerprint(few_simulations, encoder=ResidualMLP(2, 4)),
+        fingerprint(few_simulations, encoder=ResidualMLP(2, 4)),
+    ]
+    texts = [str(one) for one in (own, *others)]
+    assert len(set(texts)) == len(texts)
+    assert fingerprint(few_simulations) == own
+
+
+def test_a_fingerprint_does_not_depend_on_the_number_of_threads(few_simulations):
+    threads = torch.get_num_threads()
+    large = Simulations(torch.rand(200_000, 3), torch.rand(200_000, 2), torch.arange(200_000))
+    try:
+        torch.set_num_threads(2)
+        two = large.fingerprint()
+    finally:
+        torch.set_num_threads(threads)
+    assert large.fingerprint() == two

@@ -1,0 +1,83 @@
+"""Settings: numbers of any make, and what is refused."""
+
+import numpy as np
+import pytest
+
+import eande
+from eande.foundations.checks import InputError
+from eande.priors.box import BoxPrior
+from helpers.exact_posteriors import peaked
+from helpers.small_fits import small
+
+
+def test_numbers_of_numpy_are_numbers(few_simulations):
+    settings = eande.FitSettings(
+        epochs=np.int64(2),
+        similarity="cosine",
+        temperature=np.float32(0.5),
+        learning_rate=np.float64(1e-3),
+    )
+    assert settings.epochs == 2
+    assert peaked(BoxPrior([0], [1])).posterior([0.5]).sample(np.int64(5))[0].shape == (5, 1)
+
+
+CASES = {
+    "batch of one": (
+        lambda: small(batch_size=1),
+        "batch_size: expected a whole number of at least 2, got 1",
+    ),
+    "temperature 0": (
+        lambda: small(temperature=0),
+        "temperature: expected a finite number above 0, got 0",
+    ),
+    "temperature below 0": (
+        lambda: small(temperature=-0.1),
+        "temperature: expected a finite number above 0, got -0.1",
+    ),
+    "temperature of a mixture": (
+        lambda: small(temperature=0.5),
+        "similarity: expected 'cosine' with a temperature, got 'gaussians'",
+    ),
+    "temperature word": (
+        lambda: small(temperature="hot"),
+        "temperature: expected a finite number above 0, got 'hot'",
+    ),
+    "learning rate": (
+        lambda: small(learning_rate=float("nan")),
+        "learning_rate: expected a finite number above 0, got nan",
+    ),
+    "similarity": (
+        lambda: small(similarity="cos"),
+        "similarity: expected one of 'cosine', 'dot', 'gaussians', got 'cos'",
+    ),
+    "loss": (
+        lambda: small(loss="infonce"),
+        "loss: expected one of 'symmetric', 'phi_y', 'y_phi', got 'infonce'",
+    ),
+    "ema": (lambda: small(ema=1.0), r"ema: expected a decay in \[0, 1\) or None, got 1.0"),
+    "warmup": (
+        lambda: small(warmup=1.5),
+        r"warmup: expected a share of the steps in \[0, 1\), got 1.5",
+    ),
+    "epochs": (lambda: small(epochs=0), "epochs: expected a whole number of at least 1, got 0"),
+    "half an epoch": (
+        lambda: small(epochs=1.5),
+        "epochs: expected a whole number of at least 1, got 1.5",
+    ),
+    "precision": (
+        lambda: small(precision="16-mixed"),
+        "precision: expected one of '32-true', 'bf16-mixed', got '16-mixed'",
+    ),
+    "device": (
+        lambda: small(device="gpu"),
+        "device: expected one of 'auto', 'cpu', 'cuda', got 'gpu'",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_wrong_use_gives_one_line(case):
+    call, message = CASES[case]
+    with pytest.raises(InputError, match=message) as caught:
+        call()
+    assert "\n" not in str(caught.value).split(" (")[0]
