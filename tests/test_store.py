@@ -399,7 +399,9 @@ def test_a_constant_inside_a_comprehension_is_a_setting(tmp_path, monkeypatch):
     path = tmp_path / "s.zarr"
     eande.simulate(scaled_rows, BOX, 20, store=path, progress=False)
     monkeypatch.setattr(sys.modules[__name__], "SCALE", 5.0)
-    with pytest.raises(eande.InputError, match=r"simulator\.globals\.SCALE 5\.0, got one with 1\.0"):
+    with pytest.raises(
+        eande.InputError, match=r"simulator\.globals\.SCALE 5\.0, got one with 1\.0"
+    ):
         eande.simulate(scaled_rows, BOX, 40, store=path, progress=False)
 
 
