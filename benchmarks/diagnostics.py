@@ -124,7 +124,7 @@ def measure_speed(size: Size, record: ResultFile) -> None:
     )
     held_out = eande.simulate(task, prior, size.held_out, seed=1, progress=False)
     ours = {}
-    for similarity in ("cosine", "gaussians"):
+    for similarity in ("cosine", "mixture"):
         settings = eande.FitSettings(
             epochs=size.epochs, similarity=similarity, width=64, device="cpu"
         )

@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from similarities import oscillation
 
 import eande
-from eande.inference.normalizer import coefficient_of_variation, estimate_normalizer, held_out_score
+from eande.inference.normalizer import coefficient_of_variation, estimate_normalizer
 from eande.studies.records import ResultFile, provenance
+from eande.training.validation import held_out_score
+from similarities import oscillation
 
 LOSSES = ("symmetric", "phi_y", "y_phi")
 SIMILARITIES: dict[str, dict[str, Any]] = {

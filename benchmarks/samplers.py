@@ -3,7 +3,7 @@
     python benchmarks/samplers.py --size toy|full --output results/samplers.json
 
 gaussian_linear    ten parameters, Gaussian prior and noise of variance 0.1: the posterior is N(y/2, 0.05)
-two_modes          ten parameters in a box, Gaussians of width 0.1 at ±½ in every coordinate, weights 0.7 and 0.3
+two_modes          ten parameters in a box, Mixture of width 0.1 at ±½ in every coordinate, weights 0.7 and 0.3
 two_moons          the common benchmark's observation (0, 0): two crescents of equal weight
 
 Ours and nautilus start from the prior, emcee's walkers from the best of 100,000 prior draws; evaluations before the start are not counted.
@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 import eande
 from eande.inference.samplers.tempered import tempered
-from eande.similarities.similarities import Dot
+from eande.similarities.dot import Dot
 from eande.simulators.sbibm import TASKS
 from eande.studies.records import ResultFile, provenance
 

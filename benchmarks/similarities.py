@@ -18,13 +18,14 @@ from typing import Any
 import numpy as np
 
 import eande
-from eande.inference.normalizer import estimate_normalizer, held_out_score
+from eande.inference.normalizer import estimate_normalizer
 from eande.priors.prior import Prior
 from eande.simulators.sbibm import TASKS
 from eande.studies.records import ResultFile, provenance
+from eande.training.validation import held_out_score
 
 SIMILARITIES: dict[str, dict[str, Any]] = {
-    "gaussians": {},
+    "mixture": {},
     "cosine": {"similarity": "cosine", "embedding_dimension": 128},
 }
 

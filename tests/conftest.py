@@ -4,13 +4,14 @@ import warnings
 
 import pytest
 import torch
-from eande.similarities.similarities import Cosine
 from torch import nn
 
+import eande
 from eande.foundations.checks import EandeWarning
 from eande.inference.model import EmbedAndEmulate
 from eande.networks.mlp import ResidualMLP
 from eande.priors.box import BoxPrior
+from eande.similarities.cosine import Cosine
 from eande.simulation.simulate import simulate
 from eande.simulators.von_mises_fisher import VonMisesFisher
 from eande.training.fit import fit
@@ -106,8 +107,7 @@ def fitted(task, simulations):
     settings = FitSettings(
         epochs=20,
         steps_per_epoch=100,
-        similarity="cosine",
-        temperature=0.5,
+        similarity=eande.Cosine(0.5),
         embedding_dimension=2,
         ema=0.99,
         restarts=5,

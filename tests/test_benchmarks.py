@@ -47,7 +47,7 @@ def test_the_reasons_for_the_default_similarity_are_quoted():
             f"{content[task]['cosine']['log_ratio']:.2f}" in page
         )
         assert (
-            content[task]["gaussians"]["log_ratio"]
+            content[task]["mixture"]["log_ratio"]
             > content[task]["cosine"]["log_ratio"] - content[task]["cosine"]["error"]
         )
 

@@ -6,12 +6,12 @@ import arviz_stats
 import numpy as np
 import pytest
 import torch
-from eande.similarities.similarities import Dot
 
 import eande
 from conftest import Function
 from eande.bridges.arviz import diagnosis_to_arviz, to_arviz
 from eande.diagnostics.diagnose import diagnose
+from eande.similarities.dot import Dot
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of sbi and what it uses
 SIGMA = 0.2

@@ -7,7 +7,6 @@ import math
 
 import pytest
 import torch
-from eande.similarities.similarities import Dot
 from sbi.diagnostics import run_sbc, run_tarp
 from sbi.inference import MCMCPosterior
 from sbi.utils import BoxUniform
@@ -15,6 +14,7 @@ from sbi.utils import BoxUniform
 import eande
 from conftest import Function
 from eande.bridges.sbi import EE, ExactPosterior, Potential, as_distribution, as_posterior
+from eande.similarities.dot import Dot
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of sbi and what it uses
 SIGMA = 0.2

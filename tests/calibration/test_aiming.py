@@ -7,12 +7,13 @@ import math
 
 import pytest
 import torch
-from eande.similarities.similarities import Dot, Gaussians
 
 import eande
 from conftest import Function
 from eande.calibration import calibrate as calibration
 from eande.inference.model import EmbedAndEmulate
+from eande.similarities.dot import Dot
+from eande.similarities.mixture import Mixture
 from helpers.exact_line import (
     DEVICES,
     LINE,
@@ -31,7 +32,7 @@ AIMED = QUICK | {"aim": True}
 
 def one_gaussian(shift: float) -> EmbedAndEmulate:
     """``gaussian`` once more, as a mixture of one."""
-    similarity = Gaussians(2, heads=1)
+    similarity = Mixture(2, heads=1)
     with torch.no_grad():
         similarity.spread.weight.zero_()
         similarity.spread.bias.copy_(torch.tensor([0.0, 0.0, 0.0, -2 * math.log(NOISE)]))
@@ -45,7 +46,7 @@ def one_gaussian(shift: float) -> EmbedAndEmulate:
 
 
 @pytest.mark.parametrize(
-    "make", [lambda shift: gaussian(shift=shift), one_gaussian], ids=["dot", "gaussians"]
+    "make", [lambda shift: gaussian(shift=shift), one_gaussian], ids=["dot", "mixture"]
 )
 def test_a_shifted_model_is_moved_back(make):
     """The posterior's mean is off by 0.7 of its standard deviation: a quarter of a nat.
@@ -139,7 +140,7 @@ def test_training_goes_on_from_where_data_were():
     model.calibrate(pairs(100, 2), **AIMED)
     assert model.similarity.turn is not None
     settings = eande.FitSettings(
-        similarity="gaussians", embedding_dimension=2, epochs=1, device="cpu"
+        similarity="mixture", embedding_dimension=2, epochs=1, device="cpu"
     )
     assert (
         eande.fit(

@@ -5,14 +5,14 @@ import math
 
 import pytest
 import torch
-from eande.similarities.similarities import Cosine
 
 import eande
 from conftest import Function
 from eande.calibration.calibrate import Calibration
 from eande.foundations.checks import EandeWarning, InputError
 from eande.inference.normalizer import estimate_normalizer
-from eande.similarities.similarity import EXPONENTS
+from eande.similarities.calibrated import EXPONENTS
+from eande.similarities.cosine import Cosine
 from helpers.exact_line import (
     DEVICES,
     LINE,

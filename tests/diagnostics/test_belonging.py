@@ -5,12 +5,13 @@ import math
 import numpy as np
 import pytest
 import torch
-from eande.similarities.similarities import Cosine, Dot
 
 import eande
 from conftest import Function, exact_model
 from eande.networks.mlp import ResidualMLP
 from eande.networks.resnet import ResNet
+from eande.similarities.cosine import Cosine
+from eande.similarities.dot import Dot
 from eande.simulators.von_mises_fisher import VonMisesFisher
 from helpers.sharp_gaussians import box
 

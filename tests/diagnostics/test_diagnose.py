@@ -5,13 +5,13 @@ import math
 import numpy as np
 import pytest
 import torch
-from eande.similarities.similarities import Dot
 
 import eande
 from conftest import Function, exact_model
 from eande.diagnostics.diagnose import diagnose
 from eande.diagnostics.identifiability import identifiability
 from eande.plots import figures as plots
+from eande.similarities.dot import Dot
 from eande.simulators.von_mises_fisher import VonMisesFisher
 from helpers.sharp_gaussians import box, gaussian
 

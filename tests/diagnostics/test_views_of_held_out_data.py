@@ -6,13 +6,13 @@ from functools import partial
 import pytest
 import rich
 import torch
-from eande.similarities.similarities import Dot
 from rich.console import Console
 
 import eande
 from conftest import Function
 from eande.diagnostics.diagnose import diagnose
 from eande.diagnostics.identifiability import identifiability
+from eande.similarities.dot import Dot
 from eande.simulation.read.views import fixed_views
 
 

@@ -3,11 +3,12 @@
 import math
 
 import torch
-from eande.similarities.similarities import Cosine, Dot
 
 import eande
 from conftest import Function
 from eande.inference.model import EmbedAndEmulate
+from eande.similarities.cosine import Cosine
+from eande.similarities.dot import Dot
 
 LINE = eande.BoxPrior([-1.0], [1.0])
 NOISE = 0.1

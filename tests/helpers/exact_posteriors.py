@@ -3,8 +3,6 @@
 import math
 
 import torch
-from eande.similarities.similarities import Cosine, Dot
-from eande.simulation.run.simulate import simulate
 from torch.distributions import Independent, Normal
 
 import eande
@@ -12,6 +10,9 @@ from conftest import Function
 from eande.inference.model import EmbedAndEmulate
 from eande.priors.box import BoxPrior
 from eande.priors.distribution import DistributionPrior
+from eande.similarities.cosine import Cosine
+from eande.similarities.dot import Dot
+from eande.simulation.simulate import simulate
 
 ALPHA = 1e-3  # false-alarm rate of every two-sample test here; seeds are fixed
 

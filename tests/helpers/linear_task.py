@@ -2,9 +2,9 @@
 
 import numpy as np
 import torch
-from eande.simulation.run.simulate import simulate
 
 from eande.priors.box import BoxPrior
+from eande.simulation.simulate import simulate
 
 NOISE = 0.3
 BOX = BoxPrior([-1, -1], [1, 1], names=["a", "b"])

@@ -3,10 +3,10 @@
 import math
 
 import torch
-from eande.similarities.similarities import Dot
 
 import eande
 from conftest import Function
+from eande.similarities.dot import Dot
 
 
 def gaussian(prior, noise, *, believed=None, shift=0.0, told=None):

@@ -5,12 +5,13 @@ from unittest.mock import patch
 
 import pytest
 import torch
-from eande.inference.acceleration import Recorder, SplitLinear, for_tensor_cores
-from eande.similarities.similarities import Cosine
 
 import eande
 from conftest import quick_fit
+from eande.inference.cuda_graphs import GraphedFunction
+from eande.inference.tensor_cores import SplitLinear, for_tensor_cores
 from eande.networks.mlp import ResidualMLP
+from eande.similarities.cosine import Cosine
 
 DEVICES = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
 PRIOR = eande.BoxPrior([-1, -1], [1, 1])
@@ -51,7 +52,7 @@ def test_the_recorder_replays_runs_other_shapes_and_counts_every_call():
         (weight * x).sum().backward()
         return {"sum": (weight.detach() * x).sum()}
 
-    recorder = Recorder(gradient, enabled=True)
+    recorder = GraphedFunction(gradient, enabled=True)
     for i in range(8):
         x = torch.full((2, 3), float(i), device="cuda")
         if not recorder.recorded:
@@ -68,7 +69,7 @@ def test_the_recorder_replays_runs_other_shapes_and_counts_every_call():
 
 
 def test_a_recorder_that_is_off_just_calls():
-    recorder = Recorder(lambda x: {"twice": 2 * x}, enabled=False)
+    recorder = GraphedFunction(lambda x: {"twice": 2 * x}, enabled=False)
     assert [recorder(torch.tensor([float(i)]))["twice"].item() for i in range(5)] == [0, 2, 4, 6, 8]
     assert not recorder.recorded
 

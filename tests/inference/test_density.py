@@ -5,7 +5,6 @@ import re
 
 import pytest
 import torch
-from eande.similarities.similarities import Cosine
 from torch.distributions import Independent, Normal
 
 from conftest import Function, exact_model
@@ -13,6 +12,7 @@ from eande.foundations.checks import InputError
 from eande.inference.model import EmbedAndEmulate
 from eande.networks.mlp import ResidualMLP
 from eande.priors.distribution import DistributionPrior
+from eande.similarities.cosine import Cosine
 from helpers.exact_posteriors import box_model, observation
 
 

@@ -7,10 +7,10 @@ import weakref
 import numpy as np
 import pytest
 import torch
-from eande.similarities.similarities import Cosine
 
 import eande
 from conftest import quick_fit
+from eande.similarities.cosine import Cosine
 
 DEVICES = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
 PRIOR = eande.BoxPrior([-1, -1], [1, 1])

@@ -2,14 +2,14 @@
 
 import pytest
 import torch
-from eande.similarities.similarities import Dot
 from scipy import stats
 from torch import nn
 
 import eande
 from eande.foundations.checks import InputError
 from eande.inference import ensemble as ensembles
-from eande.similarities.similarity import Aim
+from eande.similarities.calibrated import Aim
+from eande.similarities.dot import Dot
 from helpers.exact_line import GRID, LINE, NOISE, circle, fallen, gaussian, log_mean_exp, pairs
 
 

@@ -4,8 +4,6 @@ import time
 
 import pytest
 import torch
-from eande.similarities.similarities import Cosine
-from eande.simulation.run.simulate import simulate
 
 import eande
 from eande.diagnostics.distances import l1_distance
@@ -13,6 +11,8 @@ from eande.foundations.checks import InputError
 from eande.inference.model import EmbedAndEmulate
 from eande.networks.mlp import ResidualMLP
 from eande.priors.box import BoxPrior
+from eande.similarities.cosine import Cosine
+from eande.simulation.simulate import simulate
 from helpers.exact_posteriors import observation
 from helpers.small_fits import fit
 

@@ -5,12 +5,12 @@ import math
 import numpy as np
 import pytest
 import torch
-from eande.similarities.similarities import Cosine
 from torch import nn
 
 from conftest import quick_fit
 from eande.inference.normalizer import PriorBank, coefficient_of_variation, estimate_normalizer
 from eande.priors.draws import SamplerPrior
+from eande.similarities.cosine import Cosine
 from helpers.exact_posteriors import box_model, observation
 
 

@@ -4,7 +4,6 @@ import math
 
 import pytest
 import torch
-from eande.similarities.similarities import Dot
 from scipy import stats
 from torch.distributions import Independent, Normal
 
@@ -14,6 +13,7 @@ from eande.inference.model import EmbedAndEmulate
 from eande.inference.samplers.rejection import SampleInfo
 from eande.priors.box import BoxPrior
 from eande.priors.distribution import DistributionPrior
+from eande.similarities.dot import Dot
 from helpers.exact_posteriors import (
     ALPHA,
     box_model,

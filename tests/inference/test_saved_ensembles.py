@@ -4,14 +4,14 @@ import copy
 
 import pytest
 import torch
-from eande.similarities.similarities import Cosine
 from torch import nn
 
 import eande
 from eande.foundations.checks import InputError
 from eande.foundations.files import read_tensors, write_tensors
 from eande.inference.model import EmbedAndEmulate
-from eande.similarities.similarity import Aim
+from eande.similarities.calibrated import Aim
+from eande.similarities.cosine import Cosine
 from helpers.several_members import BOX, values
 
 

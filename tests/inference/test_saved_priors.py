@@ -4,7 +4,6 @@ import json
 
 import pytest
 import torch
-from eande.similarities.similarities import Cosine
 from torch import nn
 from torch.distributions import (
     Categorical,
@@ -18,11 +17,12 @@ from torch.distributions import (
 import eande
 from conftest import Function
 from eande.foundations.checks import InputError
-from eande.inference.loading import prior_from_description
 from eande.inference.model import EmbedAndEmulate
 from eande.priors.box import BoxPrior
+from eande.priors.convert import prior_from_description
 from eande.priors.distribution import DistributionPrior
 from eande.priors.draws import EmpiricalPrior, SamplerPrior
+from eande.similarities.cosine import Cosine
 
 DISTRIBUTIONS = [
     Independent(Normal(torch.tensor([0.0, 1.0]), torch.tensor([1.0, 2.0])), 1),

@@ -5,7 +5,6 @@ import zipfile
 
 import pytest
 import torch
-from eande.similarities.similarities import Dot
 from safetensors.torch import load_file
 from torch import nn
 
@@ -15,6 +14,7 @@ from eande.foundations.checks import InputError
 from eande.inference.model import EmbedAndEmulate
 from eande.networks.mlp import ResidualMLP
 from eande.priors.box import BoxPrior
+from eande.similarities.dot import Dot
 
 BOX = BoxPrior([-1, -1], [1, 1], names=["a", "b"])
 

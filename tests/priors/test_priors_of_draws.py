@@ -2,13 +2,13 @@
 
 import pytest
 import torch
-from eande.similarities.similarities import Cosine
 from scipy import stats
 
 from conftest import Function
 from eande.foundations.checks import InputError
 from eande.inference.model import EmbedAndEmulate
 from eande.priors.draws import EmpiricalPrior, SamplerPrior
+from eande.similarities.cosine import Cosine
 from helpers.exact_posteriors import peaked
 
 

@@ -9,12 +9,12 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from eande.similarities.similarities import Gaussians
 
 import eande
 from conftest import quick_fit
 from eande.inference.samplers.rejection import acceptance_rejection
 from eande.networks.mlp import ResidualMLP
+from eande.similarities.mixture import Mixture
 
 PRIOR = eande.BoxPrior([-5, -5], [5, 5])
 
@@ -32,7 +32,7 @@ def peaked(phi, rng):
 def fitted_peak():
     simulations = eande.simulate(peaked, PRIOR, 6_000, seed=0, progress=False)
     settings = {
-        "similarity": "gaussians",
+        "similarity": "mixture",
         "embedding_dimension": 8,
         "batch_size": 500,
         "width": 64,
@@ -44,7 +44,7 @@ def fitted_peak():
 
 def test_the_score_is_the_printed_sum():
     torch.manual_seed(0)
-    similarity = Gaussians(3, heads=4).double()
+    similarity = Mixture(3, heads=4).double()
     torch.nn.init.normal_(similarity.spread.weight)
     f = torch.randn(5, 3).double()
     g = torch.randn(6, 3).double()
@@ -72,7 +72,7 @@ def test_the_score_is_the_printed_sum():
 @pytest.mark.parametrize("n", [4, 128])
 def test_no_score_exceeds_the_bound(n):
     torch.manual_seed(0)
-    similarity = Gaussians(n, heads=3)
+    similarity = Mixture(n, heads=3)
     similarity.spread.bias.data.view(3, n + 2)[:, -1] = 12.0  # as narrow as allowed: rounding shows
     raw = 10 * torch.randn(200, n)
     embedded = similarity.place_datum(raw)
@@ -87,7 +87,7 @@ def test_no_score_exceeds_the_bound(n):
 def test_the_number_of_heads_comes_back_from_a_file(tmp_path):
     encoder, emulator = (ResidualMLP(2, 3, width=8, blocks=1) for _ in range(2))
     model = eande.EmbedAndEmulate(
-        encoder, emulator, Gaussians(3, heads=5), PRIOR, y_shape=(2,), embedding_dimension=3
+        encoder, emulator, Mixture(3, heads=5), PRIOR, y_shape=(2,), embedding_dimension=3
     )
     model.save(tmp_path / "model.eande")
     phi = PRIOR.sample(20, seed=0)
@@ -98,7 +98,7 @@ def test_the_number_of_heads_comes_back_from_a_file(tmp_path):
 
 
 def test_heads_stay_in_full_precision():
-    similarity = Gaussians(3)
+    similarity = Mixture(3)
     with torch.autocast("cpu", torch.bfloat16):
         mixed = similarity.place_datum(torch.ones(1, 3))
     torch.testing.assert_close(mixed, similarity.place_datum(torch.ones(1, 3)), rtol=0, atol=0)
@@ -167,14 +167,14 @@ def test_files_calibration_and_diagnoses_work_with_it(fitted_peak, tmp_path):
 def test_a_fit_goes_on_from_its_heads(fitted_peak):
     simulations = eande.simulate(peaked, PRIOR, 2_000, seed=3, progress=False)
     settings = eande.FitSettings(
-        similarity="gaussians", embedding_dimension=8, epochs=1, learning_rate=1e-5, device="cpu"
+        similarity="mixture", embedding_dimension=8, epochs=1, learning_rate=1e-5, device="cpu"
     )
     model = eande.fit(simulations, PRIOR, warm_start=fitted_peak, settings=settings, progress=False)
     assert model.history[0]["held_out_log_ratio"] > 2.5
 
 
 @pytest.mark.parametrize(
-    ("before", "after"), [("cosine", "gaussians"), ("cosine", "dot"), ("dot", "gaussians")]
+    ("before", "after"), [("cosine", "mixture"), ("cosine", "dot"), ("dot", "mixture")]
 )
 def test_going_on_with_another_similarity_takes_it(before, after):
     simulations = eande.simulate(peaked, PRIOR, 500, seed=3, progress=False)
@@ -272,7 +272,7 @@ def test_several_are_fitted_with_nothing_said():
         settings=eande.FitSettings(epochs=20, device="cpu"),
         progress=False,
     )
-    assert all(isinstance(member.similarity, Gaussians) for member in joint.members)
+    assert all(isinstance(member.similarity, Mixture) for member in joint.members)
     y = torch.tensor([1.0, -1.0])
     phi = PRIOR.sample(500, seed=2)
     each = torch.stack(
@@ -292,6 +292,6 @@ def test_what_does_not_go_with_it_is_said():
         with pytest.raises(
             eande.InputError, match="'cosine' or 'dot' with memory_bank or view_weight"
         ):
-            eande.FitSettings(similarity="gaussians", **options)
+            eande.FitSettings(similarity="mixture", **options)
     with pytest.raises(eande.InputError, match="heads: expected a whole number of at least 1"):
-        Gaussians(3, heads=0)
+        Mixture(3, heads=0)

@@ -2,8 +2,10 @@
 
 import pytest
 import torch
-from eande.similarities.similarities import Cosine, Dot
 from torch import nn
+
+from eande.similarities.cosine import Cosine
+from eande.similarities.dot import Dot
 
 
 @pytest.mark.parametrize(

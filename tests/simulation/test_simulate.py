@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 import torch
-from eande.simulation.run.simulate import simulate
 
 import eande
 from eande.foundations.checks import InputError
 from eande.priors.box import BoxPrior
 from eande.simulation.run.blocks import SimulationError, each
+from eande.simulation.simulate import simulate
 from helpers.small_fits import PRIOR
 
 BOX = BoxPrior([-1, -1], [1, 1])

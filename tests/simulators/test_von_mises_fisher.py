@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 import torch
-from eande.simulation.run.simulate import simulate
 from scipy import stats
 
+from eande.simulation.simulate import simulate
 from eande.simulators.von_mises_fisher import (
     VonMisesFisher,
     log_mean_exp_on_sphere,

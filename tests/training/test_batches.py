@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+import eande
 from conftest import quick_fit
 from eande.foundations.checks import InputError
 from eande.simulation.read.simulations import Simulations
@@ -49,8 +50,7 @@ def test_views_reach_training_validation_and_the_shape_of_data(linear_simulation
         width=16,
         blocks=1,
         view_weight=0.5,
-        similarity="cosine",
-        temperature=0.2,
+        similarity=eande.Cosine(0.2),
         normalizer_draws=500,
         device="cpu",
         validate_every=3,

@@ -1,13 +1,13 @@
 """The fingerprint of a fit changes with everything that matters and with nothing else."""
 
 import torch
-from eande.training.setup import describe_call
 
 import eande
 from eande.networks.mlp import ResidualMLP
 from eande.priors.box import BoxPrior
 from eande.priors.draws import SamplerPrior
 from eande.simulation.read.simulations import Simulations
+from eande.training.prepare import describe_call
 
 BOX = BoxPrior([-1, -1], [1, 1])
 

@@ -3,16 +3,18 @@
 import numpy as np
 import pytest
 import torch
-from eande.simulation.run.simulate import simulate
 from scipy import stats
 from torch import nn
 
+import eande
 from conftest import exact_model, quick_fit
 from eande.foundations.checks import EandeWarning, InputError
-from eande.inference.normalizer import estimate_normalizer, held_out_score
+from eande.inference.normalizer import estimate_normalizer
 from eande.priors.box import BoxPrior
 from eande.simulation.read.simulations import Simulations
+from eande.simulation.simulate import simulate
 from eande.training.batches import Batches
+from eande.training.validation import held_out_score
 from helpers.linear_task import BOX, LINEAR_FIT, average_variation, linear
 
 
@@ -161,8 +163,7 @@ def test_ranks_of_the_truth_are_uniform():
         prior,
         epochs=20,
         embedding_dimension=16,
-        similarity="cosine",
-        temperature=0.1,
+        similarity=eande.Cosine(0.1),
         width=128,
         blocks=2,
         validation=0.05,

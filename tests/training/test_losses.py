@@ -5,10 +5,10 @@ import math
 import numpy as np
 import pytest
 import torch
-from eande.similarities.similarities import Cosine
 from torch import nn
 
 from eande.foundations.seeds import generator
+from eande.similarities.cosine import Cosine
 from eande.training.losses import inter_domain_info_nce, symmetric_info_nce, view_info_nce
 
 

@@ -4,11 +4,11 @@ import math
 
 import pytest
 import torch
-from eande.similarities.similarities import Cosine
 from torch import nn
 
 from conftest import quick_fit
 from eande.foundations.checks import InputError
+from eande.similarities.cosine import Cosine
 from eande.training.losses import inter_domain_info_nce
 from helpers.linear_task import BOX, LINEAR_FIT, average_variation
 

@@ -7,13 +7,13 @@ import textwrap
 
 import pytest
 import torch
-from eande.similarities.similarities import Cosine
 from lightning.fabric import Fabric
 from torch import nn
 
 from conftest import quick_fit
 from eande.networks.mlp import ResidualMLP
 from eande.priors.box import BoxPrior
+from eande.similarities.cosine import Cosine
 from eande.training.gradients import backward
 from eande.training.losses import symmetric_info_nce
 
@@ -113,7 +113,7 @@ MEMORY_SCRIPT = """
     from torch import nn
     from lightning.fabric import Fabric
     from eande.training.losses import symmetric_info_nce
-    from eande.similarities.similarities import Cosine
+    from eande.similarities.cosine import Cosine
     from eande.training.gradients import backward
 
     torch.set_num_threads(1)

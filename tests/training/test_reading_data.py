@@ -38,8 +38,7 @@ def test_a_fit_from_a_store_is_the_fit_from_memory(tmp_path, monkeypatch):
 
 def quick_fit_with_views(simulations, **options):
     settings = eande.FitSettings(
-        similarity="cosine",
-        temperature=0.5,
+        similarity=eande.Cosine(0.5),
         embedding_dimension=4,
         width=32,
         blocks=1,

@@ -1,10 +1,10 @@
 """Restarts from other initial weights."""
 
 import torch
-from eande.simulation.run.simulate import simulate
 from torch import nn
 
 from conftest import quick_fit
+from eande.simulation.simulate import simulate
 from eande.simulators.von_mises_fisher import VonMisesFisher
 
 

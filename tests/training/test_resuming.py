@@ -32,8 +32,7 @@ KILL_SCRIPT = """
     settings = eande.FitSettings(
         epochs=60,
         batch_size=150,
-        similarity="cosine",
-        temperature=0.2,
+        similarity=eande.Cosine(0.2),
         embedding_dimension=8,
         width=32,
         blocks=1,
@@ -95,8 +94,7 @@ def test_a_checkpoint_of_another_fit_is_refused(linear_simulations, tmp_path):
             blocks=0,
             seed=seed,
             normalizer_draws=200,
-            similarity="cosine",
-            temperature=1.0,
+            similarity=eande.Cosine(1.0),
             device="cpu",
         )
         return fit(data, BOX, settings=settings, checkpoint=tmp_path, progress=False)
@@ -172,8 +170,7 @@ def test_files_of_the_user_in_a_checkpoint_folder_stay(few_simulations, tmp_path
         width=8,
         blocks=0,
         normalizer_draws=100,
-        similarity="cosine",
-        temperature=1.0,
+        similarity=eande.Cosine(1.0),
         device="cpu",
         seed=np.int64(3),
     )

@@ -3,7 +3,8 @@
 import pytest
 
 from eande.simulation.read.simulations import Simulations
-from eande.training.fit import fit, learning_rate_factor
+from eande.training.fit import fit
+from eande.training.loop import learning_rate_factor
 from eande.training.settings import FitSettings
 from helpers.linear_task import BOX
 

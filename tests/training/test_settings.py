@@ -13,8 +13,7 @@ from helpers.small_fits import small
 def test_numbers_of_numpy_are_numbers(few_simulations):
     settings = eande.FitSettings(
         epochs=np.int64(2),
-        similarity="cosine",
-        temperature=np.float32(0.5),
+        similarity=eande.Cosine(np.float32(0.5)),
         learning_rate=np.float64(1e-3),
     )
     assert settings.epochs == 2

@@ -5,13 +5,13 @@ import math
 import numpy as np
 import pytest
 import torch
-from eande.simulation.run.simulate import simulate
 
 from conftest import quick_fit
 from eande.foundations.checks import EandeWarning
 from eande.inference.loading import load
 from eande.priors.box import BoxPrior
 from eande.simulation.read.simulations import Simulations
+from eande.simulation.simulate import simulate
 from eande.training.fit import fit
 from eande.training.settings import FitSettings
 from eande.training.standardize import standardize_y

@@ -1,9 +1,8 @@
 """A learned temperature."""
 
-from eande.simulation.run.simulate import simulate
-
 from conftest import quick_fit
 from eande.priors.box import BoxPrior
+from eande.simulation.simulate import simulate
 
 
 def test_a_learned_temperature_finds_a_sharp_posterior():

@@ -4,7 +4,6 @@ import threading
 
 import pytest
 import torch
-from eande.training.setup import training_prior
 
 from conftest import quick_fit
 from eande.foundations.checks import EandeWarning
@@ -12,6 +11,7 @@ from eande.foundations.seeds import generator
 from eande.priors.box import BoxPrior
 from eande.priors.draws import SamplerPrior
 from eande.simulation.read.simulations import Simulations
+from eande.training.prepare import training_prior
 
 BOX = BoxPrior([-1, -1], [1, 1])
 

@@ -3,15 +3,16 @@
 import numpy as np
 import pytest
 import torch
-from eande.simulation.run.simulate import simulate
-from eande.training.setup import split
 from torch import nn
 
+import eande
 from conftest import quick_fit
 from eande.foundations.checks import EandeWarning, InputError
 from eande.priors.box import BoxPrior
 from eande.simulation.read.simulations import Simulations
+from eande.simulation.simulate import simulate
 from eande.training.fit import fit
+from eande.training.prepare import split
 from eande.training.settings import FitSettings
 from helpers.linear_task import BOX, LINEAR_FIT, linear
 
@@ -99,8 +100,7 @@ def test_callback_sees_every_record(linear_simulations):
         width=8,
         blocks=0,
         normalizer_draws=200,
-        similarity="cosine",
-        temperature=1.0,
+        similarity=eande.Cosine(1.0),
         device="cpu",
     )
     model = fit(

@@ -20,8 +20,7 @@ def test_warm_start_goes_on_from_a_model(linear_simulations):
     settings = FitSettings(
         epochs=3,
         embedding_dimension=8,
-        similarity="cosine",
-        temperature=0.1,
+        similarity=eande.Cosine(0.1),
         learning_rate=1e-4,
         normalizer_draws=1_000,
         device="cpu",
@@ -82,7 +81,6 @@ def test_a_warm_start_keeps_the_learned_temperature(few_simulations):
         epochs=1,
         embedding_dimension=4,
         similarity="cosine",
-        temperature="learn",
         learning_rate=1e-9,
         normalizer_draws=200,
         device="cpu",
