@@ -76,8 +76,9 @@ def quick_fit(
         "normalizer_draws": 1_000,
         "device": "cpu",
     } | settings
+    temperature = chosen.pop("temperature", 0.5)
     if chosen["similarity"] == "cosine":
-        chosen = {"temperature": 0.5} | chosen
+        chosen["similarity"] = Cosine(None if temperature == "learn" else temperature)
     with warnings.catch_warnings():
         if quiet:
             warnings.simplefilter("ignore", EandeWarning)
