@@ -1,26 +1,34 @@
 """Embed & Emulate: posteriors from simulations, one encoder pass per observation.
 
-The map, in the order in which data flow::
+The map, in the order in which data flow; no folder knows a later one::
 
     prior ─► simulator ─► simulations ─► fit ─► model ─► posterior(y) ─► samples
                                                   └────► diagnose
 
-    prior        BoxPrior, any torch Distribution, SamplerPrior, EmpiricalPrior          eande.priors.prior
-    simulations  simulate(simulator, prior, n, store=…), each(function), Simulations     eande.simulation
-    views        RandomWindow, Roll, Compose: what of a datum the encoder sees           eande.simulation.read.views
-    model        fit(simulations, prior, settings=FitSettings(...)), load(path)          eande.training, eande.core
-                 fit(…, members=5), ensemble(models), model.calibrate(held_out)          eande.core
-    posterior    model.posterior(y): log_prob, log_ratio, sample, map, summary           eande.inference.posterior
-    trust        diagnose(model, held_out), identifiability(model, simulations),         eande.diagnostics
-                 Belongs(model, held_out)(y), predictive_check(model, y, simulator)
-    neighbours   bridges.sbi (EE, Potential, as_posterior), bridges.arviz (to_arviz)     eande.bridges
+    eande.foundations   checks, seeds, files
+    eande.priors        BoxPrior, any torch Distribution, SamplerPrior, EmpiricalPrior
+    eande.simulators    the synthetic tasks, Lorenz 96, the tasks of sbibm
+    eande.simulation    simulate(simulator, prior, n, store=…), each(function), Simulations;
+                        RandomWindow, Roll, Compose: what of a datum the encoder sees
+    eande.networks      encoders and the latent emulator
+    eande.similarities  Cosine (the paper's), Dot, Mixture: where embeddings lie, how near they are
+    eande.inference     the model, load(path), ensemble(models), model.posterior(y): log_prob,
+                        log_ratio, sample, map, summary
+    eande.training      fit(simulations, prior, settings=FitSettings(…)), FitSettings.paper(…)
+    eande.calibration   calibrated, info = calibrate(model, held_out)
+    eande.diagnostics   diagnose(model, held_out), identifiability(model, simulations),
+                        Belongs(model, held_out)(y), predictive_check(model, y, simulator)
+    eande.bridges       sbi (EE, Potential, as_posterior), arviz (to_arviz)
+    eande.plots         figures of all of these
+    eande.studies       the paper's tables and figures, and the common benchmark
+    eande.cli           the command line
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from eande.calibration.calibrate import Calibration
+    from eande.calibration.calibrate import Calibration, calibrate
     from eande.diagnostics.belonging import Belonging, Belongs, predictive_check
     from eande.diagnostics.diagnose import diagnose
     from eande.diagnostics.diagnosis import Diagnosis
@@ -35,6 +43,9 @@ if TYPE_CHECKING:
     from eande.priors.box import BoxPrior
     from eande.priors.distribution import DistributionPrior
     from eande.priors.draws import EmpiricalPrior, SamplerPrior
+    from eande.similarities.cosine import Cosine
+    from eande.similarities.dot import Dot
+    from eande.similarities.mixture import Mixture
     from eande.simulation.read.parts import Failures
     from eande.simulation.read.simulations import Simulations
     from eande.simulation.read.views import Compose, RandomWindow, Roll
@@ -73,11 +84,11 @@ _HOMES = {
     "Posterior": "inference.posterior",
     "SampleInfo": "inference.samplers.rejection",
     "BudgetExceeded": "inference.samplers.rejection",
+    "resample": "inference.samplers.importance",
     "diagnose": "diagnostics.diagnose",
     "Diagnosis": "diagnostics.diagnosis",
     "identifiability": "diagnostics.identifiability",
     "Identifiability": "diagnostics.identifiability",
-    "resample": "inference.samplers.importance",
     "Belongs": "diagnostics.belonging",
     "Belonging": "diagnostics.belonging",
     "predictive_check": "diagnostics.belonging",
@@ -85,16 +96,47 @@ _HOMES = {
     "InputError": "foundations.checks",
     "EandeWarning": "foundations.checks",
 }
-
-__all__ = [
-    "BoxPrior", "DistributionPrior", "SamplerPrior", "EmpiricalPrior", "simulate", "each", "Simulations", "Failures", "Store", "RandomWindow", "Roll",
-    "Compose", "FitSettings", "fit", "EmbedAndEmulate", "ensemble", "Calibration",
-    "load", "Posterior", "SampleInfo", "BudgetExceeded", "diagnose", "Diagnosis", "identifiability", "Identifiability", "Belongs", "Belonging",
-    "predictive_check", "resample", "SimulationError", "InputError", "EandeWarning",
-]  # fmt: skip
-
 # eande.plots.diagnosis(…) and eande.bridges.sbi work after `import eande` alone.
 _SUBMODULES = ("plots", "bridges")
+
+__all__ = [
+    "BoxPrior",
+    "DistributionPrior",
+    "SamplerPrior",
+    "EmpiricalPrior",
+    "simulate",
+    "each",
+    "Simulations",
+    "Failures",
+    "Store",
+    "RandomWindow",
+    "Roll",
+    "Compose",
+    "Cosine",
+    "Dot",
+    "Mixture",
+    "FitSettings",
+    "fit",
+    "EmbedAndEmulate",
+    "load",
+    "ensemble",
+    "calibrate",
+    "Calibration",
+    "Posterior",
+    "SampleInfo",
+    "BudgetExceeded",
+    "resample",
+    "diagnose",
+    "Diagnosis",
+    "identifiability",
+    "Identifiability",
+    "Belongs",
+    "Belonging",
+    "predictive_check",
+    "SimulationError",
+    "InputError",
+    "EandeWarning",
+]
 
 
 def __getattr__(name: str) -> Any:
