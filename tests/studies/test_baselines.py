@@ -16,7 +16,10 @@ from eande.studies import baselines
 from eande.studies.lorenz96 import BASELINES, SIZES, make_data
 from eande.studies.through_sbi import Quiet, as_sbi_does, load_sbi, make_head, make_loss
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # of sbi and what it uses
+pytestmark = [
+    pytest.mark.thorough,
+    pytest.mark.filterwarnings("ignore"),  # of sbi and what it uses
+]
 SIZE = replace(SIZES["toy"], fresh=0)
 
 
