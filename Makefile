@@ -4,11 +4,15 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-all lint format reproduce clean
+.PHONY: demo test-quick test test-all lint format reproduce clean
 
 demo: $(READY)
 	rm -rf out
 	$(BIN)/eande reproduce lorenz96 --size demo --method calibrated --output out
+
+# For the work loop, under 90 seconds on two cores: neither lint nor what takes seconds a test.
+test-quick: $(READY)
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow and not thorough"
 
 test: lint
 	$(BIN)/python -m pytest -n 2 --dist loadgroup

@@ -23,10 +23,11 @@ torch.set_num_threads(1)
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the marks
 def pytest_collection_modifyitems(items):
-    """Send what needs the fitted model to one worker, which fits it once."""
+    """Send what needs a model of many seconds to one worker, which fits it once."""
     for item in items:
-        if "fitted" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group("fitted"))
+        for fixture in {"fitted", "fitted_peak"} & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.xdist_group(fixture))
+            item.add_marker(pytest.mark.thorough)
 
 
 class Function(nn.Module):

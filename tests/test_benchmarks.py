@@ -19,6 +19,7 @@ PARTS = [
 ]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("script", "options"), PARTS, ids=[script for script, _ in PARTS])
 def test_a_benchmark_runs_at_toy_size(tmp_path, script, options):
     output = tmp_path / "result.json"

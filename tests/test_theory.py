@@ -35,6 +35,7 @@ def embeddings(model, task, n, seed):
         return model.embed(data.y).double(), model.emulate(data.phi).double()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kappa", [2, 8])
 def test_the_loss_of_the_truth_approaches_minus_twice_the_information(kappa):
     """L_sym − 2 log M → −2 I.
@@ -65,6 +66,7 @@ def test_the_loss_of_the_truth_approaches_minus_twice_the_information(kappa):
     assert loss - 2 * math.log(4_096) + 2 * information > 0.03
 
 
+@pytest.mark.thorough
 def test_the_loss_bounds_the_divergence_of_a_half_trained_model(task, simulations):
     """E_y KL(p(φ|y) ‖ q(φ|y)) ≤ L_sym − 2 log M + 2 I on a model stopped early, at M = 8,192."""
     from conftest import quick_fit

@@ -76,6 +76,7 @@ def test_every_sampler_gives_the_posterior(model, sampler, options):
     assert torch.allclose(samples.std(0), torch.full((2,), SIGMA), atol=0.05)
 
 
+@pytest.mark.thorough
 def test_variational_posteriors_train_on_the_potential(model):
     torch.manual_seed(0)
     posterior = as_posterior(model, sample_with="vi").set_default_x(OBSERVED)
@@ -134,6 +135,7 @@ def test_separate_observations_need_as_many_rows(model):
         potential(torch.zeros(2, 2))
 
 
+@pytest.mark.thorough
 def test_sbis_own_diagnostics_pass_the_exact_posterior(model):
     torch.manual_seed(1)
     prior = BoxUniform(-torch.ones(2), torch.ones(2))
@@ -148,6 +150,7 @@ def test_sbis_own_diagnostics_pass_the_exact_posterior(model):
     assert (coverage - levels).abs().max() < 0.25
 
 
+@pytest.mark.thorough
 def test_a_script_of_sbi_changes_one_line():
     torch.manual_seed(0)
     prior = BoxUniform(-torch.ones(2), torch.ones(2))
@@ -176,6 +179,7 @@ def test_a_script_of_sbi_changes_one_line():
     assert not torch.equal(first, posterior.sample((3,), x=OBSERVED))
 
 
+@pytest.mark.thorough
 def test_sbis_early_stopping_is_ours():
     torch.manual_seed(0)
     noise = torch.rand(300, 2)  # says nothing: the first validation is the best

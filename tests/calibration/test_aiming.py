@@ -45,6 +45,7 @@ def one_gaussian(shift: float) -> EmbedAndEmulate:
     ).requires_grad_(False)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "make", [lambda shift: gaussian(shift=shift), one_gaussian], ids=["dot", "mixture"]
 )
@@ -78,6 +79,7 @@ def test_it_aims_on_every_device(device):
     assert samples.mean().item() == pytest.approx(0.2, abs=0.3 * NOISE)
 
 
+@pytest.mark.thorough
 def test_on_the_sphere_a_turned_model_is_turned_back():
     turned = circle(0.01)
     noise = 0.1
@@ -103,6 +105,7 @@ def test_without_it_a_model_stays_where_it_is():
     assert not both.calibrate(pairs(300, 2), **AIMED).aimed
 
 
+@pytest.mark.thorough
 def test_replicates_count_as_one():
     data = pairs(100, 2)
     rows = torch.arange(100).repeat_interleave(5)
@@ -169,6 +172,7 @@ def test_a_similarity_of_ones_own_is_not_moved_unless_it_says_so():
     assert not model.calibrate(pairs(300, 2), **AIMED).aimed
 
 
+@pytest.mark.thorough
 def test_chance_moves_nothing():
     """Twenty features of pure noise.
 
@@ -198,6 +202,7 @@ def test_chance_moves_nothing():
     assert aimed == 0
 
 
+@pytest.mark.thorough
 def test_aiming_does_not_make_a_model_overconfident():
     """Ten times 100 held-out pairs of a shifted model.
 

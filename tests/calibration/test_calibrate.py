@@ -28,6 +28,7 @@ from helpers.exact_line import (
 from helpers.several_members import BOX, noisy, values
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("device", DEVICES)
 def test_an_ensemble_moves_and_calibrates_on_every_device(joint, device):
     before = values(joint)
@@ -114,6 +115,7 @@ def test_wrong_use_gives_one_line(case):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.thorough
 def test_an_exact_model_is_left_alone():
     """Two standard errors, the best of six kinds: measured over 40 seeds, none was changed.
 
@@ -134,6 +136,7 @@ def test_an_exact_model_is_left_alone():
         assert model.similarity.slope is None
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("sharpness", "least", "most"),
     [(2.0, 0.4, 0.6), (0.5, 1.5, 2.0)],
@@ -167,6 +170,7 @@ def uneven(y):
     return (1.5 * y).exp()
 
 
+@pytest.mark.thorough
 def test_an_error_that_depends_on_the_datum_is_mended():
     model = gaussian(uneven)
     held_out = pairs(500, 4)
@@ -196,6 +200,7 @@ def test_an_error_that_depends_on_the_datum_is_mended():
     )
 
 
+@pytest.mark.thorough
 def test_slopes_do_not_depend_on_where_embeddings_lie_and_how_long_they_are():
     """An offset of 1e4 in an embedding would overflow an exponent counted from 0, and its length
     would undo the penalty.
@@ -222,6 +227,7 @@ def test_slopes_do_not_depend_on_where_embeddings_lie_and_how_long_they_are():
         assert one.after == pytest.approx(found[0].after, abs=0.01)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("sharpness", [0.5, 2.0, uneven], ids=["too wide", "too sharp", "uneven"])
 def test_calibration_does_not_make_a_model_overconfident(sharpness):
     """Ten times 100 held-out pairs: 95 % regions cover no less than before, or than they should.
@@ -244,6 +250,7 @@ def test_calibration_does_not_make_a_model_overconfident(sharpness):
         assert sum(after) / len(after) > before + 0.03
 
 
+@pytest.mark.thorough
 def test_too_few_draws_do_not_flatter_a_sharp_exponent():
     """At a noise of 0.001 one in 400 draws lies in the posterior.
 
@@ -358,6 +365,7 @@ def test_pooled_observations_keep_their_own_exponents():
     assert torch.allclose(pooled, single, atol=1e-3)
 
 
+@pytest.mark.thorough
 def test_fitted_ensembles_are_calibrated_in_place(joint):
     """The score on fresh simulations rises from that of the members to that of their mean, and
     further by calibration.

@@ -8,6 +8,8 @@ from typer.testing import CliRunner
 
 from eande.cli.app import app
 
+pytestmark = pytest.mark.thorough
+
 
 @pytest.mark.filterwarnings("ignore::eande.foundations.checks.EandeWarning")
 def test_the_synthetic_study_runs_at_toy_size(tmp_path):

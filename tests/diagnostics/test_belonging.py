@@ -73,6 +73,7 @@ class Fixed(torch.nn.Module):
         return 0 * self.network(y) + torch.tensor([math.cos(self.phi), math.sin(self.phi)])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("believed", [0.3, 1.7])
 def test_an_observation_is_held_against_its_own_posterior(believed):
     """Data of φ = 0.3 look like simulations.
@@ -98,6 +99,7 @@ def test_an_observation_is_held_against_its_own_posterior(believed):
     assert (p_values > 0.01).all() if believed == 0.3 else (p_values < 0.01).all()
 
 
+@pytest.mark.thorough
 def test_a_check_of_windows_sees_windows():
     prior = eande.BoxPrior([0], [2])
     model = eande.EmbedAndEmulate(
@@ -172,6 +174,7 @@ def test_an_encoder_of_sets_leaves_a_trace():
     assert found.p_value[1] <= found.resolution < found.p_value[0]
 
 
+@pytest.mark.thorough
 def test_what_was_made_before_a_calibration_stays_right_or_says_so(held_out):
     model = exact_model(VonMisesFisher(8, seed=0), temperature=0.5 / 8)
     before = model.posterior(held_out.y[0])
@@ -198,6 +201,7 @@ def test_belonging_tells_wrong_arguments(belongs, held_out):
         eande.Belongs(check.model, torch.zeros(3))
 
 
+@pytest.mark.thorough
 def test_a_wide_encoder_does_not_make_genuine_data_strange():
     torch.manual_seed(0)
     encoder, emulator = (

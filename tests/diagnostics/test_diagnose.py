@@ -143,6 +143,7 @@ def plateau():
     return model, simulated
 
 
+@pytest.mark.thorough
 def test_level_scores_are_ties_in_coverage_and_in_calibration():
     model, simulated = plateau()
     found = [

@@ -46,6 +46,7 @@ def test_the_floor_of_the_mmd_is_two_over_m():
     assert np.mean(values) == pytest.approx(0.0197, rel=0.03)
 
 
+@pytest.mark.thorough
 def test_the_two_sample_score_knows_equal_from_different():
     first = torch.randn(600, 2, generator=torch.Generator().manual_seed(0))
     second = torch.randn(600, 2, generator=torch.Generator().manual_seed(1))

@@ -14,6 +14,7 @@ from eande.simulators.von_mises_fisher import VonMisesFisher
 from helpers.sharp_gaussians import box, gaussian
 
 
+@pytest.mark.thorough
 def test_fisher_information_of_a_linear_gaussian_model_is_the_exact_one():
     """log p(y|φ) = y·Aφ/σ² − ‖Aφ‖²/2σ² + …: an inner product, so E&E can be exact."""
     matrix = torch.tensor([[1.0, 0.5], [0.2, 0.8], [0.3, -0.4]])
@@ -110,6 +111,7 @@ def test_identifiability_tells_wrong_arguments(held_out):
         identifiability(model, held_out, phi=torch.zeros(3, 5))
 
 
+@pytest.mark.thorough
 def test_identifiability_says_when_it_cannot_tell():
     model, simulated = gaussian(box(10), 0.1)
     found = identifiability(model, simulated(1_000, 0))

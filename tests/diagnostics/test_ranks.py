@@ -33,6 +33,7 @@ MUST_SEE = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("draws", [2, 5, 300])
 def test_ranks_of_the_exact_ratio_are_uniform_for_any_number_of_draws(draws):
     # Draws of their own for every datum.
@@ -44,6 +45,7 @@ def test_ranks_of_the_exact_ratio_are_uniform_for_any_number_of_draws(draws):
         assert stats.kstest(ranks, "uniform").pvalue > 1e-3
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("fault", MUST_SEE)
 def test_every_fault_raises_the_alarms_it_must(fault):
     repeats = 8
@@ -52,6 +54,7 @@ def test_every_fault_raises_the_alarms_it_must(fault):
         assert sum(one[check] for one in found) > repeats / 2
 
 
+@pytest.mark.thorough
 def test_the_exact_posterior_raises_no_more_alarms_than_promised():
     found = [alarms(weighed("exact", 200, 300, seed=seed), level=0.05) for seed in range(60)]
     for check in ("ranks", "coverage", "TARP"):
@@ -75,6 +78,7 @@ def test_ranks_far_from_uniform_have_a_p_value_far_under_that_of_any_simulated_s
     assert uniformity(np.zeros(500)).p_value < 1e-50
 
 
+@pytest.mark.thorough
 def test_draws_as_few_as_the_data_raise_no_false_alarms():
     """Ranks among the same draws, of parameters that the data say nothing about."""
     rng = np.random.default_rng(0)

@@ -13,6 +13,7 @@ def in_samples(dimension, believed, data):
     return diagnose(model, simulated(data, 0), draws=20_000, samples=100, progress=False)
 
 
+@pytest.mark.thorough
 def test_ranks_among_samples_agree_with_those_among_draws():
     found = in_samples(2, 0.1, 100)
     (model, simulated) = gaussian(box(2), 0.1)
@@ -30,6 +31,7 @@ def test_ranks_among_samples_agree_with_those_among_draws():
         diagnose(model, simulated(100, 0), samples=5)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("believed", "fault"), [(0.05, "too narrow"), (0.2, "too wide")])
 def test_ranks_among_samples_see_faults(believed, fault):
     found = in_samples(2, believed, 60)

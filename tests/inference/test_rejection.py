@@ -57,6 +57,7 @@ def test_a_bound_that_is_far_too_low_corrects_itself():
     assert angle_test(task, y, samples, task.sample_posterior(y, 20_000, seed=1)) > ALPHA
 
 
+@pytest.mark.thorough
 def test_samples_are_those_the_final_bound_would_have_given(monkeypatch):
     """In batches of 5 the bound rises again and again.
 

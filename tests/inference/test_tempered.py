@@ -11,6 +11,7 @@ from eande.inference.samplers.tempered import TemperedInfo, tempered
 from helpers.exact_posteriors import cube, posterior_of, two_modes
 
 
+@pytest.mark.thorough
 def test_mode_weights_in_ten_dimensions():
     posterior = posterior_of(two_modes, cube(10))
     phi, info = posterior.sample(10_000, seed=0)
@@ -26,6 +27,7 @@ def test_mode_weights_in_ten_dimensions():
     assert info.log_normalizer == pytest.approx(exact, abs=max(0.1, 4 * info.normalizer_error))
 
 
+@pytest.mark.thorough
 def test_refining_finds_the_normaliser_that_no_prior_draw_carries():
     """A likelihood of width 0.02 five standard deviations away from the prior's middle.
 
@@ -73,6 +75,7 @@ def test_refining_needs_a_density():
         )
 
 
+@pytest.mark.thorough
 def test_ten_gaussian_parameters_with_a_gaussian_prior():
     """The common benchmark's gaussian_linear.
 
@@ -137,6 +140,7 @@ def test_the_budget_ends_a_run_with_what_there_is():
     assert stopped.value.info.exponents[-1] < 1
 
 
+@pytest.mark.thorough
 def test_particles_that_do_not_move_far_are_told():
     """A long thin banana: no mixture fits, and walks are short."""
 

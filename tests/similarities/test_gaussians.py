@@ -261,6 +261,7 @@ def test_ensembles_are_means_of_ratios(fitted_peak, tmp_path):
     )
 
 
+@pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore::eande.foundations.checks.EandeWarning")
 def test_several_are_fitted_with_nothing_said():
     """The defaults make an ensemble whose ratio is the mean of its members'."""

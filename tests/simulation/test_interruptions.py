@@ -14,6 +14,8 @@ import pytest
 import eande
 from helpers.stores import BOX, assert_same, noisy
 
+pytestmark = pytest.mark.thorough
+
 SLOW = """
 import sys, time, numpy as np, eande
 def slow(phi, rng):

@@ -19,6 +19,8 @@ from eande.simulation.run.blocks import block_sizes
 from eande.simulation.store import store as store_module
 from helpers.stores import BOX, flip, noisy
 
+pytestmark = pytest.mark.thorough
+
 
 class Killed(BaseException):
     """Stands for a process that ends there and then.

@@ -77,6 +77,7 @@ def test_the_kernel_equals_the_reference(system, n):
     assert np.allclose(ours, reference.numpy(), atol=1e-5)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("b", [10.0, 1.0])
 def test_the_scheme_agrees_with_a_tight_integrator(b):
     """Over one time unit, against an eighth-order scheme at tolerance 1e-12."""
@@ -98,6 +99,7 @@ def test_the_scheme_agrees_with_a_tight_integrator(b):
     )  # a rounding error grows by orders of magnitude in one time unit
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("b", [10.0, 1.0])
 def test_convergence_is_of_fourth_order(b):
     state = torch.as_tensor(settled(4, b))
@@ -169,12 +171,14 @@ def one_interval(state, forcing, system):
     return out.numpy()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("forcing", [8.0, 15.0])
 def test_the_default_system_is_chaotic_and_the_printed_one_hardly(forcing):
     assert largest_exponent(forcing, 10.0) > 3  # about 7 and 15
     assert largest_exponent(forcing, 1.0) < 0.5  # none; at F = 15 a slow transient leaves 0.2
 
 
+@pytest.mark.thorough
 def test_halving_the_step_leaves_the_statistics():
     """Mean and variance of u over time and 64 trajectories, within four standard errors, at the
     corners of the prior.
@@ -246,6 +250,7 @@ def test_windows_and_subsamples_are_views():
     ].flags.c_contiguous  # time first: a window of one trajectory is one piece of memory
 
 
+@pytest.mark.thorough
 def test_the_kernel_leaves_the_threads_of_torch_alone():
     script = """
         import torch

@@ -24,7 +24,10 @@ from eande.studies.lorenz96.through_sbi import (
     make_loss,
 )
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # of sbi and what it uses
+pytestmark = [
+    pytest.mark.thorough,
+    pytest.mark.filterwarnings("ignore"),  # of sbi and what it uses
+]
 SIZE = replace(SIZES["toy"], fresh=0)
 
 

@@ -76,6 +76,7 @@ def test_a_calibrated_ring_is_found_calibrated():
     assert found["crps"].mean() == pytest.approx(0.1 / math.sqrt(math.pi), rel=0.2)
 
 
+@pytest.mark.thorough
 def test_wrong_rings_are_told_from_the_right_one():
     right = measure(0.1)
     wide = measure(0.1, stated=0.4)

@@ -40,6 +40,7 @@ def test_data_without_information_give_the_prior(linear_simulations):
     assert samples.mean(0).abs().max() < 0.1
 
 
+@pytest.mark.thorough
 def test_rescaling_a_parameter_rescales_the_posterior_and_no_more(linear_simulations, linear_model):
     factor = torch.tensor([1e6, 1.0])
     scaled = Simulations.from_arrays(linear_simulations.phi * factor, linear_simulations.y)
@@ -53,6 +54,7 @@ def test_rescaling_a_parameter_rescales_the_posterior_and_no_more(linear_simulat
     )
 
 
+@pytest.mark.thorough
 def test_permuting_parameters_permutes_the_posterior(linear_simulations):
     order = [1, 0]
     permuted = Simulations.from_arrays(
@@ -72,6 +74,7 @@ def test_emulation_is_the_same_alone_batched_or_shuffled(linear_simulations):
     assert torch.allclose(model.emulate(phi[order]), together[order], atol=1e-6)
 
 
+@pytest.mark.thorough
 def test_replicates_give_the_same_posterior_and_never_leak():
     """Every φ simulated four times.
 
@@ -99,6 +102,7 @@ def test_replicates_give_the_same_posterior_and_never_leak():
         Simulations.from_arrays(BOX.sample(4, seed=0), torch.zeros(4, 1), groups=[0, 0, 1, 1])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "options",
     [
@@ -113,6 +117,7 @@ def test_other_choices_learn_too(linear_simulations, options):
     assert average_variation(model) < 0.15
 
 
+@pytest.mark.thorough
 def test_without_a_prior_the_simulations_own_parameters_serve(linear_simulations):
     model = quick_fit(linear_simulations, None, **LINEAR_FIT)
     assert average_variation(model) < 0.15

@@ -40,6 +40,7 @@ def test_a_copy_is_whole_and_of_its_own(joint):
     assert torch.equal(values(joint), before)
 
 
+@pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore::eande.foundations.checks.EandeWarning")
 def test_a_fit_of_members_that_is_stopped_ends_in_the_same_weights(tmp_path):
     """Stopped in the short starts, in the middle of a member and at the start of the last.

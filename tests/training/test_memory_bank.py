@@ -44,6 +44,7 @@ def test_a_memory_bank_adds_negatives_and_masks_its_own():
     assert bank.groups.tolist() == [4, 5, 6, 7, 8, 9, 10, 11]
 
 
+@pytest.mark.thorough
 def test_training_with_a_memory_bank_learns(linear_simulations):
     model = quick_fit(linear_simulations, BOX, **LINEAR_FIT | {"memory_bank": 500})
     assert average_variation(model) < 0.2

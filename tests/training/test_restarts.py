@@ -1,11 +1,14 @@
 """Restarts from other initial weights."""
 
+import pytest
 import torch
 from torch import nn
 
 from conftest import quick_fit
 from eande.simulation.simulate import simulate
 from eande.simulators.von_mises_fisher import VonMisesFisher
+
+pytestmark = pytest.mark.thorough
 
 
 def test_restarts_escape_the_trap_of_two_dimensions():

@@ -53,6 +53,7 @@ KILL_SCRIPT = """
 """
 
 
+@pytest.mark.thorough
 def test_a_killed_fit_ends_in_the_same_weights(tmp_path):
     """Killed four times, in the short starts and in the main run, then run to its end."""
     import eande

@@ -23,6 +23,7 @@ def test_how_long_is_decided_by_what_is_said_or_by_steps_and_passes(settings, pe
     assert FitSettings(**settings).schedule(per_pass) == expected
 
 
+@pytest.mark.thorough
 def test_a_fit_with_nothing_said_makes_two_thousand_steps():
     """Checked by the first record alone.
 

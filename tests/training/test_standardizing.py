@@ -18,6 +18,7 @@ from eande.training.standardize import standardize_y
 from helpers.linear_task import BOX
 
 
+@pytest.mark.thorough
 def test_heavy_tails_do_not_drown_the_data(tmp_path):
     """Two Cauchy numbers around φ, where a standard deviation is that of the largest of all.
 

@@ -1,8 +1,12 @@
 """A learned temperature."""
 
+import pytest
+
 from conftest import quick_fit
 from eande.priors.box import BoxPrior
 from eande.simulation.simulate import simulate
+
+pytestmark = pytest.mark.thorough
 
 
 def test_a_learned_temperature_finds_a_sharp_posterior():

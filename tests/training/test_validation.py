@@ -17,6 +17,7 @@ from eande.training.settings import FitSettings
 from helpers.linear_task import BOX, LINEAR_FIT, linear
 
 
+@pytest.mark.thorough
 def test_weights_moved_by_a_fused_optimiser_are_validated_anew(linear_simulations):
     """Without an average the trained weights themselves are scored.
 
