@@ -161,7 +161,10 @@ class Loop(Generic[Model]):
         validated = self.task.validate(state.candidate)
         record["learning_rate"] = state.optimizer.param_groups[0]["lr"]
         record |= validated.record | {"score": validated.score}
-        state.keep_if_best(validated.score)
+        if self.settings.select_by == "last":
+            state.keep(validated.score)
+        else:
+            state.keep_if_best(validated.score)
         state.history.append(record)
         if self.callback is not None:
             self.callback(dict(record))

@@ -87,7 +87,7 @@ class FitSettings:
         validate_every: epochs between validations; a tenth of ``epochs`` by default.
         select_by: the score of held-out pairs that picks the weights: ``"log_ratio"``, its mean;
             ``"density"``, the paper's sum of posterior densities; ``"median_density"``, their
-            median, the paper's on its synthetic task.
+            median; ``"last"`` takes the last weights, whatever their score.
         patience: stop at the first validation this many epochs after the best score; None never
             stops early.
         restarts: number of short starts; the best by validation goes on. Networks you give are made
@@ -169,8 +169,7 @@ class FitSettings:
             candidates: M, the negatives of a row and its positive: what a batch lacks of them comes
                 from the memory bank.
             others: any other field, such as ``width`` and ``learning_rate``, which were searched in
-                {60, 90, 120, 150} and {5e-4, 1e-3} on the synthetic task, or ``select_by=
-                "median_density"``, which is its rule.
+                {60, 90, 120, 150} and {5e-4, 1e-3} on the synthetic task.
         """
         stated: dict[str, Any] = {
             "similarity": Cosine(temperature),

@@ -92,10 +92,14 @@ class TrainingState(Generic[Model]):
     def keep_if_best(self, score: float) -> None:
         """Remember the candidate's weights if no earlier score was as high."""
         if score > self.best_score:
-            self.best_score = score
-            self.best_epoch = self.epoch
-            weights = self.candidate.state_dict()
-            self.best_weights = {name: x.detach().clone() for name, x in weights.items()}
+            self.keep(score)
+
+    def keep(self, score: float) -> None:
+        """Remember the candidate's weights, whatever earlier scores were."""
+        self.best_score = score
+        self.best_epoch = self.epoch
+        weights = self.candidate.state_dict()
+        self.best_weights = {name: x.detach().clone() for name, x in weights.items()}
 
     def best_record(self) -> Record:
         """Return the record of the epoch whose weights are kept."""

@@ -26,7 +26,7 @@ from eande.simulation.read.simulations import Simulations
 from eande.simulation.read.sources import take
 from eande.simulation.read.views import View, fixed_views
 
-SELECTIONS = ("log_ratio", "density", "median_density")
+SELECTIONS = ("log_ratio", "density", "median_density", "last")
 _MOST_DRAWS = 1_000_000
 # Views of held-out data of no more bytes than this are drawn once and kept in memory.
 _SMALL = 100_000_000
@@ -56,8 +56,8 @@ class HeldOutScore:
     effective_draws: float
 
     def by(self, selection: str) -> float:
-        """Return the score that a setting ``select_by`` asks for."""
-        return float(getattr(self, selection))
+        """Return the score that a setting ``select_by`` asks for; starts compare by log ratio."""
+        return self.log_ratio if selection == "last" else float(getattr(self, selection))
 
 
 def held_out_score(
