@@ -12,10 +12,10 @@ CLIMBERS = 32
 def climb(
     objective: Callable[[Tensor], Tensor], starts: Tensor, scale: Tensor, *, steps: int = 60
 ) -> Tensor:
-    """Move every starting point uphill by normalised gradient steps that grow when they succeed and shrink when they do not.
+    """Move every starting point uphill by normalised gradient steps of adaptive size.
 
-    No point ever ends lower than it started, and none leaves the region where the objective is
-    finite.
+    A step that succeeds makes the next one longer, one that fails makes it shorter. No point ever
+    ends lower than it started, and none leaves the region where the objective is finite.
 
     Args:
         objective: maps (k, D) to (k,), differentiable; minus infinity outside its region.
@@ -29,7 +29,8 @@ def climb(
         ... ).abs().max() < 1e-3
         tensor(True)
     """
-    points, step = starts.detach().clone(), torch.full((len(starts), 1), 0.1, device=starts.device)
+    points = starts.detach().clone()
+    step = torch.full((len(starts), 1), 0.1, device=starts.device)
     with torch.no_grad():
         height = objective(points)
     for _ in range(steps):
@@ -38,9 +39,8 @@ def climb(
             (gradient,) = torch.autograd.grad(objective(probe).sum(), probe)
         points = points.detach()
         direction = gradient.nan_to_num() * scale
-        moved = points + step * scale * direction / direction.norm(dim=1, keepdim=True).clamp(
-            min=1e-30
-        )
+        length = direction.norm(dim=1, keepdim=True).clamp(min=1e-30)
+        moved = points + step * scale * direction / length
         with torch.no_grad():
             reached = objective(moved)
         better = reached > height

@@ -11,15 +11,23 @@ from torch import Tensor
 from eande.inference.search import climb
 from eande.inference.target import Target
 
+# How many samples to climb from.
 _STARTS = 48
-_STEPS_BETWEEN = 8
-# A summit counts as a mode if the log density falls by more than this on every way to a higher one.
+# How many points of the segment between two summits are evaluated.
+_POINTS_BETWEEN = 8
+# A summit is a mode if the log density falls by more than this on every path to a higher summit.
 _DIP = 0.5
 
 
 @dataclass(frozen=True)
 class Mode:
-    """One mode: its highest point, the log density there, and the share of samples nearest to it."""
+    """A mode of the posterior.
+
+    Args:
+        phi: its highest point (D,).
+        log_prob: the log density there.
+        weight: the share of the samples that belong to it.
+    """
 
     phi: Tensor
     log_prob: float
@@ -28,9 +36,18 @@ class Mode:
 
 @dataclass(frozen=True)
 class Summary:
-    """Numbers per parameter, all of shape (D,), and the modes.
+    """A posterior in numbers, per parameter, and its modes.
 
-    ``modes`` is empty for a prior without density: uphill means nothing on an unknown surface.
+    Args:
+        names: of the parameters.
+        mean: of the samples (D,).
+        std: their standard deviation (D,).
+        lower: lower end of the central interval (D,).
+        upper: upper end of the central interval (D,).
+        level: probability of that interval.
+        modes: by weight, largest first; empty for a prior without a density, where uphill has no
+            meaning.
+        info: of the sampler.
     """
 
     names: tuple[str, ...]
@@ -43,40 +60,41 @@ class Summary:
     info: Any
 
     def __str__(self) -> str:
-        """Return a table for people."""
+        """Return a table to print."""
         width = max(map(len, self.names), default=4)
         lines = [f"{'':{width}}  {'mean':>10}  {'std':>10}  {self.level:.0%} interval"]
         for i, name in enumerate(self.names):
-            lines.append(
-                f"{name:{width}}  {self.mean[i]:10.4g}  {self.std[i]:10.4g}  [{self.lower[i]:.4g}, {self.upper[i]:.4g}]"
-            )
+            interval = f"[{self.lower[i]:.4g}, {self.upper[i]:.4g}]"
+            lines.append(f"{name:{width}}  {self.mean[i]:10.4g}  {self.std[i]:10.4g}  {interval}")
         for mode in self.modes:
-            lines.append(
-                f"mode at ({', '.join(f'{x:.4g}' for x in mode.phi.tolist())}) with weight {mode.weight:.2f}"
-            )
+            point = ", ".join(f"{x:.4g}" for x in mode.phi.tolist())
+            lines.append(f"mode at ({point}) with weight {mode.weight:.2f}")
         return "\n".join(lines)
 
 
 def summarize(posterior: Target, phi: Tensor, info: Any, level: float) -> Summary:
     """Summarise samples (n, D) of a posterior."""
     tail = (1 - level) / 2
-    lower, upper = phi.double().quantile(
-        torch.tensor([tail, 1 - tail], dtype=torch.float64, device=phi.device), dim=0
-    )
+    ends = torch.tensor([tail, 1 - tail], dtype=torch.float64, device=phi.device)
+    lower, upper = phi.double().quantile(ends, dim=0)
     return Summary(
-        posterior.prior.names,
-        phi.mean(0),
-        phi.std(0),
-        lower,
-        upper,
-        level,
-        _modes(posterior, phi),
-        info,
+        names=posterior.prior.names,
+        mean=phi.mean(0),
+        std=phi.std(0),
+        lower=lower,
+        upper=upper,
+        level=level,
+        modes=_modes(posterior, phi),
+        info=info,
     )
 
 
 def _modes(posterior: Target, phi: Tensor) -> tuple[Mode, ...]:
-    """Climb from some samples, keep the summits that stand out, and weigh each by the samples nearest to its slopes."""
+    """Find the modes by climbing from some of the samples.
+
+    Summits that stand out are modes. Every other summit belongs to the mode that is reached from it
+    over the highest pass, and every sample to the mode of the nearest summit.
+    """
     if not posterior.prior.has_density:
         return ()
     scale = phi.std(0).clamp(min=1e-30)
@@ -85,12 +103,9 @@ def _modes(posterior: Target, phi: Tensor) -> tuple[Mode, ...]:
     passes = _passes(posterior, summits, heights)
     tops: list[int] = []
     for summit in heights.argsort(descending=True).tolist():
-        # A summit is a mode of its own if every way to a higher one first falls by more than the
-        # dip.
         if all(passes[summit, top] < heights[summit] - _DIP for top in tops):
             tops.append(summit)
-    # Of equally high passes the nearer mode wins: distances break ties and are too small to do
-    # more.
+    # Of equally high passes the one to the nearer mode counts: distances only break ties.
     distance = torch.cdist(summits / scale, summits[tops] / scale)
     home = (passes[:, tops] - 1e-3 * distance).argmax(1)
     nearest = torch.cdist(phi / scale, summits / scale).argmin(1)
@@ -103,16 +118,20 @@ def _modes(posterior: Target, phi: Tensor) -> tuple[Mode, ...]:
 
 
 def _passes(posterior: Target, summits: Tensor, heights: Tensor) -> Tensor:
-    """Return the height of the highest pass between every two summits, over chains of straight segments, (k, k)."""
+    """Return the height of the highest pass between every two summits, (k, k).
+
+    The height of a path is its lowest point; paths are chains of straight segments between summits,
+    and the highest is found as by Floyd and Warshall.
+    """
     count = len(summits)
     first, second = torch.triu_indices(count, count, 1, device=summits.device)
-    between = torch.linspace(0, 1, _STEPS_BETWEEN + 2, device=summits.device)[1:-1, None, None]
+    between = torch.linspace(0, 1, _POINTS_BETWEEN + 2, device=summits.device)[1:-1, None, None]
     path = summits[first] * (1 - between) + summits[second] * between
-    lowest = posterior.unnormalized(path.flatten(0, 1)).view(_STEPS_BETWEEN, -1).amin(0)
+    lowest = posterior.unnormalized(path.flatten(0, 1)).view(_POINTS_BETWEEN, -1).amin(0)
     passes = torch.diag(heights)
-    passes[first, second] = passes[second, first] = torch.minimum(
-        lowest, torch.minimum(heights[first], heights[second])
-    )
+    direct = torch.minimum(lowest, torch.minimum(heights[first], heights[second]))
+    passes[first, second] = direct
+    passes[second, first] = direct
     for via in range(count):
         passes = torch.maximum(passes, torch.minimum(passes[:, via, None], passes[None, via, :]))
     return passes

@@ -8,18 +8,19 @@ from torch import Tensor, nn
 from eande.networks.mlp import ResidualMLP
 from eande.similarities.similarity import Similarity
 
-# A copy for tensor cores may change scores by this many nats, where they are within _FAR nats of
-# their maximum, for each of _AS_DATA points taken for data.
-_AGREES = 0.01
-_FAR = 20.0
-_AS_DATA = 256
+# The largest change of a score, in nats, that a copy for tensor cores may make.
+_LARGEST_CHANGE = 0.01
+# Only scores within so many nats of their maximum are compared: the rest has no weight.
+_RELEVANT_NATS = 20.0
+# How many emulated parameters serve as embeddings of data in that comparison.
+_COMPARED_DATA = 256
 
 
 @torch.no_grad()
 def for_tensor_cores(emulator: nn.Module, similarity: Similarity, phi: Tensor) -> nn.Module:
     """Return a copy of one of our residual MLPs whose products run on a GPU's tensor cores.
 
-    Any other network comes back as it is, and so does one whose copy would change posteriors.
+    Any other network is returned unchanged, and so is one whose copy would change posteriors.
 
     Args:
         emulator: the network.
@@ -33,24 +34,27 @@ def for_tensor_cores(emulator: nn.Module, similarity: Similarity, phi: Tensor) -
         for name, child in list(module.named_children()):
             if isinstance(child, nn.Linear):
                 setattr(module, name, SplitLinear(child))
-    exact = emulator(phi)
-    # Data are embedded there, too, if the model is any good.
-    g = similarity.place(exact)
-    f = g[:_AS_DATA]
+    # A trained encoder places data near the emulated parameters, which therefore serve as data.
+    g = similarity.place(emulator(phi))
+    f = g[:_COMPARED_DATA]
     before = similarity.score(f, g)
     after = similarity.score(f, similarity.place(fast(phi)))
-    near = before > before.amax(1, keepdim=True) - _FAR
-    agrees = ((after - before).abs()[near] <= _AGREES).all() and torch.isfinite(before).all()
+    relevant = before > before.amax(1, keepdim=True) - _RELEVANT_NATS
+    change = (after - before).abs()[relevant]
+    agrees = (change <= _LARGEST_CHANGE).all() and torch.isfinite(before).all()
     return fast if agrees else emulator
 
 
 class SplitLinear(nn.Module):
-    """A linear layer for tensor cores, which multiply numbers of eleven bits: every factor comes as a sum of two such.
+    """A linear layer for tensor cores, with every float32 factor as a sum of two of half precision.
 
-    x W = (x₁ + x₂)(W₁ + W₂) ≈ x₂W₁ + x₁W₂ + x₁W₁, one product three times as long, summed in
-    float32. Tensor cores cut digits off where float32 rounds, so the small terms come first, while
-    the sum is small. A single product of eleven bits would change a sharp posterior by whole nats.
-    Numbers beyond ±65,504 overflow.
+    Tensor cores multiply float16 numbers, of eleven significant bits, and sum in float32:
+
+        x W = (x₁ + x₂)(W₁ + W₂) ≈ x₂W₁ + x₁W₂ + x₁W₁,
+
+    computed as one product three times as long. Tensor cores truncate sums where float32 rounds, so
+    the small terms come first, while the sum is small. A single product in half precision would
+    change a sharp posterior by whole nats. Numbers beyond ±65,504 overflow.
 
     Args:
         linear: the layer.
@@ -74,6 +78,6 @@ class SplitLinear(nn.Module):
 
 
 def _split(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Return a float32 tensor as two of half precision: the leading bits and the rest."""
+    """Return a float32 tensor as two of half precision: the leading bits and the remainder."""
     large = x.half()
     return large, (x - large.float()).half()

@@ -1,6 +1,6 @@
-"""The encoder that fits a shape, and networks described in files and made again.
+"""The default encoder for data of a shape, and networks described in files and made again.
 
-Every network of ours keeps the arguments it was made with in ``settings``.
+Every network of ours keeps the arguments of its constructor in ``settings``.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,7 +26,7 @@ def default_encoder(
     """Choose an encoder by the shape of one datum.
 
     A vector gets a residual MLP, a line or a grid with channels a ResNet-18 whose last stage has
-    that width; of the other arguments only the MLP takes any.
+    ``width`` channels; the arguments after it are for the MLP alone.
     """
     if len(shape) == 1:
         return ResidualMLP(
@@ -39,7 +39,7 @@ def default_encoder(
             linear_skip=linear_skip,
         )
     if len(shape) in (2, 3):
-        # A wide stem divides the resolution by four before the first block: too much for small
+        # A wide stem divides the resolution by four before the first block, too much for small
         # fields.
         stem = "wide" if min(shape[1:]) >= 64 else "narrow"
         channels = max(1, width // 8)
@@ -55,12 +55,9 @@ _NETWORKS: dict[str, Callable[..., nn.Module]] = {"ResidualMLP": ResidualMLP, "R
 
 def describe_network(network: nn.Module) -> dict[str, Any] | None:
     """Return name and settings of one of our networks, None for a user's."""
-    name = type(network).__name__
-    return (
-        {"name": name, "settings": network.settings}
-        if _NETWORKS.get(name) is type(network)
-        else None
-    )
+    if type(network) not in _NETWORKS.values():
+        return None
+    return {"name": type(network).__name__, "settings": network.settings}
 
 
 def make_network(description: dict[str, Any]) -> nn.Module:

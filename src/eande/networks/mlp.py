@@ -12,24 +12,27 @@ from torch import Tensor, nn
 
 from eande.foundations.checks import check_choice, check_count
 
-NORMALIZATIONS = ("batch", "layer", "none")
-ACTIVATIONS = ("relu", "silu", "tanh")
-
-
+_NORMALIZATIONS: dict[str, Callable[[int], nn.Module]] = {
+    "batch": nn.BatchNorm1d,
+    "layer": nn.LayerNorm,
+    "none": nn.Identity,
+}
 _ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     "relu": nn.ReLU,
     "silu": nn.SiLU,
     "tanh": nn.Tanh,
 }
+NORMALIZATIONS = tuple(_NORMALIZATIONS)
+ACTIVATIONS = tuple(_ACTIVATIONS)
 
 
 class ResidualMLP(nn.Module):
     """A linear layer, residual blocks, a linear layer, and a linear skip over all of them.
 
-    A block is linear – norm – activation – linear – norm, plus skip. Through the linear skip over
-    all the network starts as a linear map of its input. On the sphere that matters: a closed curve
-    of data whose embedding starts beside the origin instead of around it can stay folded for ever
-    in low dimension.
+    A block is linear – norm – activation – linear – norm, plus skip. With the linear skip over all
+    layers the network is a linear map of its input at initialisation. On the sphere that matters: a
+    closed curve of data whose embedding does not enclose the origin at first can stay folded during
+    all of the training in low dimension.
 
     Args:
         inputs: size of the (flattened) input.
@@ -38,7 +41,7 @@ class ResidualMLP(nn.Module):
         blocks: number of residual blocks.
         normalization: ``"batch"`` (the paper's), ``"layer"`` or ``"none"``.
         activation: ``"relu"`` (the paper's), ``"silu"`` or ``"tanh"``.
-        linear_skip: whether there is a linear skip over all; False is the paper's.
+        linear_skip: whether there is a linear skip over all layers; False is the paper's.
 
     Example:
         >>> import torch
@@ -95,15 +98,11 @@ class ResidualMLP(nn.Module):
 class _ResidualBlock(nn.Module):
     def __init__(self, width: int, normalization: str, activation: str) -> None:
         super().__init__()
-        norms: dict[str, Callable[[int], nn.Module]] = {
-            "batch": nn.BatchNorm1d,
-            "layer": nn.LayerNorm,
-            "none": lambda _: nn.Identity(),
-        }
-        norm = norms[normalization]
+        norm = _NORMALIZATIONS[normalization]
         last = nn.Linear(width, width)
         if normalization == "none":
-            # Nothing tames the sum of many branches here, so each block starts as the identity.
+            # Without normalisation the sum of many branches may grow, so each block starts as the
+            # identity.
             nn.init.zeros_(last.weight)
             nn.init.zeros_(last.bias)
         self.branch = nn.Sequential(

@@ -4,7 +4,7 @@ Reference:
     He et al., *Deep Residual Learning for Image Recognition*, 2016.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -14,12 +14,18 @@ from torch.nn import functional
 from eande.foundations.checks import InputError, check_choice
 from eande.networks.precision import full_precision
 
+# Layers by the number of spatial axes.
+_CONVOLUTIONS: dict[int, Callable[..., nn.Conv1d | nn.Conv2d]] = {1: nn.Conv1d, 2: nn.Conv2d}
+_POOLS: dict[int, Callable[..., nn.Module]] = {1: nn.MaxPool1d, 2: nn.MaxPool2d}
+_BATCH_NORMS: dict[int, Callable[[int], nn.Module]] = {1: nn.BatchNorm1d, 2: nn.BatchNorm2d}
+
 
 class ResNet(nn.Module):
-    """A ResNet-18 or -34 for fields on a line (channels, length) or a grid (channels, height, width), with a projection head.
+    """A ResNet-18 or -34 with a projection head, for fields on a line or a grid.
 
-    Axes named in ``periodic`` wrap around: the network then commutes with shifts along them (by
-    multiples of its total stride), and its pooled output does not change under them.
+    Data have the shape (channels, length) or (channels, height, width). Axes named in ``periodic``
+    wrap around: the network then is equivariant under shifts along them (by multiples of its total
+    stride), and its pooled output is invariant.
 
     Args:
         channels: number of channels of the input.
@@ -53,7 +59,8 @@ class ResNet(nn.Module):
         stages = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3)}
         if dimensions not in (1, 2) or depth not in stages:
             raise InputError(
-                f"ResNet: expected dimensions 1 or 2 and depth 18 or 34, got {dimensions} and {depth}"
+                "ResNet: expected dimensions 1 or 2 and depth 18 or 34, got "
+                f"{dimensions} and {depth}"
             )
         if any(axis not in range(dimensions) for axis in periodic):
             raise InputError(
@@ -62,22 +69,25 @@ class ResNet(nn.Module):
         check_choice("stem", stem, ("wide", "narrow"))
         check_choice("normalization", normalization, ("batch", "group"))
         self.settings: dict[str, Any] = {
-            "channels": channels, "outputs": outputs, "dimensions": dimensions, "depth": depth, "width": width, "periodic": list(periodic),
-            "stem": stem, "normalization": normalization,
-        }  # fmt: skip
+            "channels": channels,
+            "outputs": outputs,
+            "dimensions": dimensions,
+            "depth": depth,
+            "width": width,
+            "periodic": list(periodic),
+            "stem": stem,
+            "normalization": normalization,
+        }
         wraps = tuple(axis in periodic for axis in range(dimensions))
         self.stem = _Stem(channels, width, stem == "wide", wraps, normalization)
         blocks: list[nn.Module] = []
         size = width
         for stage, count in enumerate(stages[depth]):
+            stage_size = width * 2**stage
             for i in range(count):
-                wider = width * 2**stage
-                blocks.append(
-                    _ConvolutionBlock(
-                        size, wider, 2 if i == 0 and stage > 0 else 1, wraps, normalization
-                    )
-                )
-                size = wider
+                stride = 2 if i == 0 and stage > 0 else 1
+                blocks.append(_ConvolutionBlock(size, stage_size, stride, wraps, normalization))
+                size = stage_size
         self.blocks = nn.Sequential(*blocks)
         self.head = nn.Sequential(nn.Linear(size, size), nn.ReLU(), nn.Linear(size, outputs))
         self.skip = nn.Linear(size, outputs, bias=False)
@@ -91,16 +101,17 @@ class ResNet(nn.Module):
 
 
 class _Convolution(nn.Module):
-    """A convolution that pads by wrapping around along periodic axes and with zeros along the others."""
+    """A convolution with circular padding along periodic axes and zeros along the others."""
 
     def __init__(
         self, inputs: int, outputs: int, kernel: int, stride: int, wraps: tuple[bool, ...]
     ) -> None:
         super().__init__()
-        self.wraps, self.amount = wraps, kernel // 2
-        convolution: type[nn.Conv1d | nn.Conv2d] = nn.Conv1d if len(wraps) == 1 else nn.Conv2d
+        self.wraps = wraps
+        self.amount = kernel // 2
+        convolution = _CONVOLUTIONS[len(wraps)]
         padding = tuple(0 if wrap else self.amount for wrap in wraps)
-        self.convolution = convolution(inputs, outputs, kernel, stride, padding=padding, bias=False)  # type: ignore[arg-type]
+        self.convolution = convolution(inputs, outputs, kernel, stride, padding=padding, bias=False)
         nn.init.kaiming_normal_(self.convolution.weight, mode="fan_out", nonlinearity="relu")
 
     def forward(self, x: Tensor) -> Tensor:
@@ -108,20 +119,22 @@ class _Convolution(nn.Module):
 
 
 def _wrap(x: Tensor, amount: int, wraps: tuple[bool, ...]) -> Tensor:
-    """Continue periodic axes on both sides; concatenating keeps the memory format, which circular padding does not."""
+    """Continue periodic axes on both sides by ``amount`` entries.
+
+    Concatenation keeps the memory format, which torch's circular padding does not.
+    """
     for axis, wrap in enumerate(wraps, start=2):
         if wrap and amount > 0:
-            size = x.shape[axis]
-            x = torch.cat(
-                [x.narrow(axis, size - amount, amount), x, x.narrow(axis, 0, amount)], dim=axis
-            )
+            before = x.narrow(axis, x.shape[axis] - amount, amount)
+            after = x.narrow(axis, 0, amount)
+            x = torch.cat([before, x, after], dim=axis)
     return x
 
 
 def _norm(kind: str, channels: int, dimensions: int) -> nn.Module:
     if kind == "group":
         return nn.GroupNorm(min(8, channels), channels)
-    return nn.BatchNorm1d(channels) if dimensions == 1 else nn.BatchNorm2d(channels)
+    return _BATCH_NORMS[dimensions](channels)
 
 
 class _Stem(nn.Module):
@@ -130,12 +143,13 @@ class _Stem(nn.Module):
     ) -> None:
         super().__init__()
         self.wraps = wraps
-        self.convolution = _Convolution(inputs, outputs, 7 if wide else 3, 2 if wide else 1, wraps)
+        kernel = 7 if wide else 3
+        stride = 2 if wide else 1
+        self.convolution = _Convolution(inputs, outputs, kernel, stride, wraps)
         self.norm = _norm(normalization, outputs, len(wraps))
-        padding = tuple(0 if wrap else 1 for wrap in wraps)
-        self.pool = (
-            (nn.MaxPool1d if len(wraps) == 1 else nn.MaxPool2d)(3, 2, padding) if wide else None
-        )
+        self.pool: nn.Module | None = None
+        if wide:
+            self.pool = _POOLS[len(wraps)](3, 2, padding=tuple(0 if wrap else 1 for wrap in wraps))
 
     def forward(self, x: Tensor) -> Tensor:
         x = functional.relu(self.norm(self.convolution(x)))

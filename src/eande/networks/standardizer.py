@@ -1,4 +1,4 @@
-"""Numbers around zero and of the size of one, whatever the units of the data."""
+"""Standardised inputs: location zero and scale one, whatever the units of the data."""
 
 import torch
 from torch import Tensor, nn
@@ -10,8 +10,8 @@ class Standardizer(nn.Module):
     Args:
         mean: location, of a shape that broadcasts against the data's.
         scale: spread; entries that are zero (a constant feature) count as one.
-        limit: beyond so many scales numbers grow like their logarithm, for laws with heavy tails;
-            infinite for the entries of others.
+        limit: beyond so many scales values grow logarithmically, for distributions with heavy
+            tails; infinite for the entries of others.
     """
 
     mean: Tensor

@@ -1,1 +1,1 @@
-"""Priors: what the parameters may be before any data are seen."""
+"""Priors: the distribution of the parameters before any data are seen."""

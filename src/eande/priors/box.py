@@ -1,4 +1,4 @@
-"""The uniform law on a box: the usual prior, which scales itself."""
+"""The uniform distribution on a box, the usual prior."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -18,7 +18,7 @@ from eande.priors.prior import Prior
 
 
 class BoxPrior(Prior):
-    """The uniform law on a box.
+    """The uniform distribution on a box.
 
     Args:
         low: lower corner, shape (D,).
@@ -51,7 +51,7 @@ class BoxPrior(Prior):
         super().__init__(len(self.low), names)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave behind what lies on devices: workers may have others."""
+        """Leave out the copies on devices: another process may have other devices."""
         return self.__dict__ | {"_edges": {}}
 
     def sample(self, n: int, *, seed: int) -> Tensor:
@@ -59,7 +59,10 @@ class BoxPrior(Prior):
         return self._stretch(torch.rand(n, self.dimension, generator=generator(seed, "prior")))
 
     def sample_evenly(self, n: int, *, first: int, seed: int) -> Tensor:
-        """Return part of a scrambled Sobol sequence: every point is uniform, holes are smaller."""
+        """Return part of a scrambled Sobol sequence, which fills the box more evenly than draws.
+
+        Every single point is uniform on the box.
+        """
         scramble = derive_seed(seed, "even") % 2**31
         sequence = torch.quasirandom.SobolEngine(self.dimension, scramble=True, seed=scramble)
         return self._stretch(sequence.fast_forward(first).draw(n, dtype=torch.float64).float())
@@ -78,12 +81,12 @@ class BoxPrior(Prior):
     def contains(self, phi: Tensor) -> Tensor:
         """Return whether each φ lies in the box, edges included."""
         low, high = self._edges_on(phi.device)
-        # As precise as the edges: what was rounded to one lies on it.
+        # In the precision of the edges: a number that rounds to an edge lies on it.
         phi = phi.to(low.dtype)
         return ((phi >= low) & (phi <= high)).all(-1)
 
     def _edges_on(self, device: torch.device) -> tuple[Tensor, Tensor]:
-        """Return the corners on a device, copied there once: on a GPU a copy synchronises."""
+        """Return the corners on a device, copied there once: a copy to a GPU synchronises."""
         if device not in self._edges:
             self._edges[device] = (self.low.to(device), self.high.to(device))
         return self._edges[device]
@@ -93,7 +96,7 @@ class BoxPrior(Prior):
         return (self.low + self.high) / 2, (self.high - self.low) / 12**0.5
 
     def unconstrain(self, phi: Tensor) -> Tensor:
-        """Map the box to coordinates in which the prior is the standard normal law."""
+        """Map the box to coordinates in which the prior is the standard normal distribution."""
         low, high = self._edges_on(phi.device)
         uniform = ((phi - low) / (high - low)).clamp(1e-7, 1 - 1e-7)
         z: Tensor = torch.special.ndtri(uniform)
@@ -121,5 +124,5 @@ class BoxPrior(Prior):
     def from_description(
         cls, description: Mapping[str, Any], tensors: Mapping[str, Tensor]
     ) -> "BoxPrior":
-        """Make the box a file describes."""
+        """Make the box that a file describes."""
         return cls(description["low"], description["high"], names=description["names"])

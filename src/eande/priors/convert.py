@@ -1,4 +1,4 @@
-"""Priors from outside: from a user's hands, from a file; and priors compared with each other."""
+"""Priors from users and from files, and the comparison of priors with each other."""
 
 import hashlib
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from eande.foundations.discovery import import_modules
 from eande.priors.distribution import DistributionPrior
 from eande.priors.prior import Prior
 
-# Draws by which two priors are compared.
+# How many draws of priors are compared.
 _COMPARED = 64
 
 
@@ -31,7 +31,7 @@ def as_prior(prior: Any) -> Prior:
 def prior_from_description(
     description: Mapping[str, Any], tensors: Mapping[str, Tensor]
 ) -> Prior | None:
-    """Make the prior a file describes; None where it has to be handed over again."""
+    """Make the prior a file describes; None where the user has to pass it again."""
     import_modules("eande.priors")
     kind = description["kind"]
     if kind not in Prior.kinds:
@@ -42,7 +42,10 @@ def prior_from_description(
 
 
 def same_law(first: Prior, second: Prior) -> bool:
-    """Return whether two priors are one law, by the densities or the draws they give."""
+    """Return whether two priors are the same distribution.
+
+    By their densities at draws of both, or by the draws themselves where there is no density.
+    """
     if first is second:
         return True
     if first.dimension != second.dimension or first.has_density != second.has_density:
@@ -55,6 +58,9 @@ def same_law(first: Prior, second: Prior) -> bool:
 
 
 def law_fingerprint(prior: Prior) -> str:
-    """Return a text that another law would not have, for what is compared after the program ended."""
+    """Return a text that identifies a prior across runs of a program.
+
+    Name of the class and hash of some draws.
+    """
     draws = prior.sample(_COMPARED, seed=0).contiguous()
     return f"{type(prior).__name__} {hashlib.sha256(draws.numpy().tobytes()).hexdigest()}"

@@ -11,8 +11,8 @@ from eande.foundations.checks import InputError, show_shape
 from eande.foundations.seeds import global_seed
 from eande.priors.prior import Prior
 
-# The torch Distributions a file may name: classes made from tensors alone, so that loading a file
-# calls nothing else.
+# The torch Distributions a file may name. Their arguments are tensors alone, so that loading a file
+# cannot call anything else.
 STORED_DISTRIBUTIONS = (
     "Beta",
     "Cauchy",
@@ -50,11 +50,13 @@ class DistributionPrior(Prior):
     kind = "distribution"
 
     def __init__(self, distribution: Distribution, *, names: Sequence[str] | None = None) -> None:
-        event, batch = distribution.event_shape, distribution.batch_shape
+        event = distribution.event_shape
+        batch = distribution.batch_shape
         if len(event) != 1 or len(batch) != 0:
             raise InputError(
-                f"prior: expected a Distribution with event shape (D,) and batch shape (), got event shape {show_shape(event)} and batch shape "
-                f"{show_shape(batch)}; torch.distributions.Independent(prior, 1) turns a batch into an event"
+                "prior: expected a Distribution with event shape (D,) and batch shape (), got "
+                f"event shape {show_shape(event)} and batch shape {show_shape(batch)}; "
+                "torch.distributions.Independent(prior, 1) turns a batch into an event"
             )
         super().__init__(event[0], names)
         self.distribution = distribution
@@ -67,26 +69,27 @@ class DistributionPrior(Prior):
         with global_seed(seed, "prior", device=self._home):
             drawn = self.distribution.sample(torch.Size([n])).cpu()
         phi = drawn.float()
-        # Rounding may carry a draw past an edge; the float32 number on its other side lies inside.
+        # Rounding to float32 may carry a draw out of the support; the neighbouring float32 number
+        # on the other side of it lies inside.
         back = phi.nextafter(torch.where(phi > drawn, -torch.inf, torch.inf))
         return torch.where((phi == drawn) | self.contains(phi).unsqueeze(-1), phi, back)
 
     def log_prob(self, phi: Tensor) -> Tensor:
         """Return the log density, minus infinity outside the support."""
         inside = self.contains(phi)
-        # Validation inside torch raises for values outside the support: ask for those inside only.
+        # torch raises an error for values outside the support: replace them by one inside.
         safe = torch.where(inside.unsqueeze(-1), phi, self._inside.to(phi.device))
         return torch.where(inside, self._raw_log_prob(safe), -torch.inf)
 
     def contains(self, phi: Tensor) -> Tensor:
         """Return whether each φ lies in the Distribution's support."""
         if not phi.numel():
-            # torch cannot say it of no rows at all.
+            # Some checks of torch fail for no rows at all.
             return torch.ones(len(phi), dtype=torch.bool, device=phi.device)
         try:
             support = self.distribution.support
         except NotImplementedError:
-            # How torch says that a Distribution declares no support: its density tells.
+            # The Distribution declares no support: ask its density.
             support = None
         if support is None:
             return torch.isfinite(self._raw_log_prob(phi))
@@ -109,7 +112,7 @@ class DistributionPrior(Prior):
     def from_description(
         cls, description: Mapping[str, Any], tensors: Mapping[str, Tensor]
     ) -> "DistributionPrior | None":
-        """Make the Distribution a file describes; None where it is none of torch's plain ones."""
+        """Make the Distribution a file describes; None where the user has to pass it again."""
         if description["distribution"] is None:
             return None
         return cls(_make_distribution(description["distribution"]), names=description["names"])
@@ -119,27 +122,31 @@ def _describe_distribution(distribution: Distribution) -> dict[str, Any] | None:
     name = type(distribution).__name__
     if isinstance(distribution, Independent):
         base = _describe_distribution(distribution.base_dist)
-        return base and {
+        if base is None:
+            return None
+        return {
             "name": "Independent",
             "base": base,
             "dimensions": distribution.reinterpreted_batch_ndims,
         }
-    if name not in STORED_DISTRIBUTIONS or type(distribution) is not getattr(
-        torch.distributions, name
-    ):
+    if name not in STORED_DISTRIBUTIONS:
         return None
-    given = (
-        ["loc", "scale_tril"]
-        if name == "MultivariateNormal"
-        else list(distribution.arg_constraints)
-    )
-    arguments = {key: getattr(distribution, key) for key in given}
+    if type(distribution) is not getattr(torch.distributions, name):
+        return None
+    if name == "MultivariateNormal":
+        # It has a covariance and a precision as well, and takes one of the three.
+        keys = ["loc", "scale_tril"]
+    else:
+        keys = list(distribution.arg_constraints)
+    arguments = {key: getattr(distribution, key) for key in keys}
     described: dict[str, Any] = {
         "name": name,
         "arguments": {key: value.tolist() for key, value in arguments.items()},
     }
     double = [key for key, value in arguments.items() if value.dtype == torch.float64]
-    return described | {"double": double} if double else described
+    if double:
+        described["double"] = double
+    return described
 
 
 def _make_distribution(description: Mapping[str, Any]) -> Distribution:

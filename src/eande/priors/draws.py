@@ -1,4 +1,4 @@
-"""Priors known through draws only: no density, but ratios, normalisers and samples exist."""
+"""Priors known through draws only: without a density, but with ratios, normalisers, samples."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -17,10 +17,10 @@ class _DrawsOnly(Prior):
     has_density = False
 
     def log_prob(self, phi: Tensor) -> Tensor:
-        """Say that there is no density."""
+        """Raise an error: there is no density."""
         raise InputError(
-            "log_prob: expected a law with a density, got one known by draws only; log_ratio gives "
-            "a posterior relative to its prior"
+            "log_prob: expected a prior with a density, got one known by draws only; log_ratio "
+            "gives a posterior relative to its prior"
         )
 
 
@@ -29,7 +29,7 @@ class SamplerPrior(_DrawsOnly):
 
     Args:
         sampler: ``sampler(n, seed) -> (n, D)`` array or tensor; seeds have 32 bits, as numpy and
-            scipy want them.
+            scipy require.
         names: one name per parameter.
         contains: ``contains(phi) -> (n,)`` booleans; without it every φ counts as inside.
     """
@@ -67,19 +67,21 @@ class SamplerPrior(_DrawsOnly):
         return inside
 
     def describe(self) -> dict[str, Any]:
-        """Return the names: a function cannot be stored and is asked for again at loading."""
+        """Return the names; the function cannot be stored, the user passes it again."""
         return {"kind": self.kind, "names": list(self.names)}
 
     @classmethod
     def from_description(
         cls, description: Mapping[str, Any], tensors: Mapping[str, Tensor]
     ) -> None:
-        """Return None: the function has to be handed over again."""
+        """Return None: the user has to pass the function again."""
         return
 
 
 class EmpiricalPrior(_DrawsOnly):
-    """The law of given draws: where nobody knows the prior, the simulations' parameters serve.
+    """The empirical distribution of given draws.
+
+    Where the prior is not known, the parameters of the simulations serve as its draws.
 
     Args:
         draws: shape (n, D).
@@ -96,15 +98,12 @@ class EmpiricalPrior(_DrawsOnly):
         self.distinct_draws = len(self.draws)
 
     def sample(self, n: int, *, seed: int) -> Tensor:
-        """Draw ``n`` parameters in random order, every draw equally often up to one."""
+        """Draw ``n`` parameters in random order, every draw equally often (or once more)."""
         stream = generator(seed, "prior")
-        passes, rest = divmod(n, len(self.draws))
-        rows = torch.cat(
-            [
-                torch.arange(len(self.draws)).repeat(passes),
-                torch.randperm(len(self.draws), generator=stream)[:rest],
-            ]
-        )
+        passes, remainder = divmod(n, len(self.draws))
+        repeated = torch.arange(len(self.draws)).repeat(passes)
+        others = torch.randperm(len(self.draws), generator=stream)[:remainder]
+        rows = torch.cat([repeated, others])
         return self.draws[rows[torch.randperm(n, generator=stream)]]
 
     def contains(self, phi: Tensor) -> Tensor:

@@ -1,12 +1,12 @@
-"""Priors: what the parameters may be before any data are seen.
+"""Priors: the distribution of the parameters before any data are seen.
 
-A box is the usual one and scales itself. Any torch Distribution with event shape (D,) comes in as
-it is. And a prior may be known through draws only (parameters from somebody else's ensemble, or a
-law that lives on a surface and has no density): it can be sampled, so the ratio, its normaliser and
-posterior samples all exist; only ``log_prob`` does not.
+The usual prior is uniform on a box. Any torch Distribution with event shape (D,) is accepted as it
+is. And a prior may be known through draws only (parameters of an existing ensemble, or a
+distribution on a surface, which has no density): it can be sampled, so the ratio, its normaliser
+and posterior samples all exist; only ``log_prob`` does not.
 
 A kind of prior is one class in one file of this folder: everything the rest of the library asks of
-a prior is a method here, and a file that is read finds the class by its ``kind``.
+a prior is a method here, and loading a file finds the class by its ``kind``.
 """
 
 from __future__ import annotations
@@ -21,13 +21,15 @@ from eande.foundations.checks import InputError
 
 
 class Prior(ABC):
-    """A law of parameters φ in R^D: draws always, a density where there is one.
+    """A distribution of parameters φ in R^D: draws always, a density where there is one.
 
     Attributes:
+        kind: the name of the class in files.
+        kinds: all classes by that name.
         dimension: D.
         names: one per parameter.
         has_density: whether ``log_prob`` exists.
-        distinct_draws: how many different draws there are; None for a continuous law.
+        distinct_draws: how many different draws there are; None for a continuous distribution.
     """
 
     kind: ClassVar[str]
@@ -36,7 +38,7 @@ class Prior(ABC):
     distinct_draws: int | None = None
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Make the class known under its ``kind``, by which files name it."""
+        """Register the class under its ``kind``, the name it has in files."""
         super().__init_subclass__(**options)
         if "kind" in cls.__dict__:
             Prior.kinds[cls.kind] = cls
@@ -47,9 +49,9 @@ class Prior(ABC):
         if names is not None and (len(names) != dimension or len(set(names)) != dimension):
             raise InputError(f"names: expected {dimension} different names, got {list(names)}")
         self.dimension = dimension
-        self.names = (
-            tuple(names) if names is not None else tuple(f"phi{i + 1}" for i in range(dimension))
-        )
+        if names is None:
+            names = [f"phi{i + 1}" for i in range(dimension)]
+        self.names = tuple(names)
 
     @abstractmethod
     def sample(self, n: int, *, seed: int) -> Tensor:
@@ -65,17 +67,17 @@ class Prior(ABC):
 
     @abstractmethod
     def describe(self) -> dict[str, Any]:
-        """Return what a file needs to make this prior again, as JSON-ready values."""
+        """Return what a file needs to make this prior again, as values for JSON."""
 
     @classmethod
     @abstractmethod
     def from_description(
         cls, description: Mapping[str, Any], tensors: Mapping[str, Tensor]
     ) -> Prior | None:
-        """Make the prior a file describes; None where it has to be handed over again."""
+        """Make the prior a file describes; None where the user has to pass it again."""
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return what a file stores beside the description."""
+        """Return the tensors that a file stores beside the description."""
         return {}
 
     def sample_evenly(self, n: int, *, first: int, seed: int) -> Tensor:
@@ -86,11 +88,14 @@ class Prior(ABC):
         )
 
     def location_and_scale(self) -> tuple[Tensor, Tensor] | None:
-        """Return mean and standard deviation per parameter if the prior knows them exactly."""
+        """Return mean and standard deviation per parameter, None where they are not known."""
         return None
 
     def unconstrain(self, phi: Tensor) -> Tensor:
-        """Map parameters to coordinates without edges, in which samplers move; the identity here."""
+        """Map parameters to unconstrained coordinates, in which samplers move.
+
+        The identity unless a prior overrides it, together with the two methods below.
+        """
         return phi
 
     def constrain(self, x: Tensor) -> Tensor:
@@ -98,5 +103,8 @@ class Prior(ABC):
         return x
 
     def unconstrained_log_prob(self, x: Tensor) -> Tensor:
-        """Return the log density of unconstrained coordinates up to a constant, in float64, (n,)."""
+        """Return the log density of unconstrained coordinates up to a constant.
+
+        Shape (n,), in float64.
+        """
         return self.log_prob(x).double()

@@ -1,5 +1,9 @@
-"""Batches of training pairs, each determined by the seed and its step, so that training can be taken up again anywhere."""
+"""Batches of training pairs.
 
+A batch is determined by the seed and its step, so that training can be resumed at any step.
+"""
+
+import math
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -17,15 +21,15 @@ from eande.training.settings import FitSettings
 
 @dataclass(frozen=True)
 class Batch:
-    """One step's worth of pairs.
+    """The pairs of one step.
 
     Args:
         phi: parameters (M, D).
         y: a view of their data.
-        y_view: another view, if asked for.
+        y_view: another view, None unless two are wanted.
         groups: ids of the parameters (M,).
-        failed_phi: parameters (k, D) whose simulation failed, as many as go with M that succeeded
-            and with the memory bank.
+        failed_phi: parameters (k, D) whose simulation failed, in the proportion in which
+            simulations fail.
     """
 
     phi: Tensor
@@ -38,9 +42,8 @@ class Batch:
 class Batches:
     """An endless sequence of batches: passes over the simulations, each in an order of its own.
 
-    Every group (every φ) occurs at most once in a pass. Replicates of one φ would be false
-    negatives of each other, and would count that φ more often than the prior does: a pass takes one
-    random replicate of each φ.
+    A pass takes one random replicate of each group (of each φ). Several replicates would be false
+    negatives of each other, and would give that φ more weight than the prior does.
 
     Args:
         simulations: the training simulations.
@@ -63,43 +66,50 @@ class Batches:
         seed: int,
         bank: int = 0,
     ) -> None:
-        self.simulations, self.views, self.two_views, self.bank, self.seed = (
-            simulations,
-            views,
-            two_views,
-            bank,
-            seed,
-        )
+        self.simulations = simulations
+        self.views = views
+        self.two_views = two_views
+        self.bank = bank
+        self.seed = seed
         _, inverse, self._counts = simulations.groups.unique(
             return_inverse=True, return_counts=True
         )
         self._rows = inverse.argsort(stable=True)
         self._offsets = self._counts.cumsum(0) - self._counts
-        # A batch of one pair would have no negative.
-        self.per_pass = max(1, min(-(-len(self._counts) // batch_size), len(self._counts) // 2))
+        groups = len(self._counts)
+        # At least two pairs per batch: one alone would have no negative.
+        self.per_pass = max(1, min(math.ceil(groups / batch_size), groups // 2))
         self.steps_per_epoch = steps_per_epoch or self.per_pass
         self._pass: tuple[int, tuple[Tensor, ...]] = (-1, ())
         self._reader = ThreadPoolExecutor(1)
-        self._following: dict[int, Future[Batch]] = {}
+        self._read_ahead: dict[int, Future[Batch]] = {}
 
     @classmethod
     def of(cls, simulations: Simulations, views: View | None, settings: FitSettings) -> Self:
         """Make the batches of a fit."""
         return cls(
-            simulations, views, batch_size=settings.batch_size, steps_per_epoch=settings.steps_per_epoch, two_views=settings.view_weight > 0,
-            bank=settings.memory_bank, seed=settings.seed,
-        )  # fmt: skip
+            simulations,
+            views,
+            batch_size=settings.batch_size,
+            steps_per_epoch=settings.steps_per_epoch,
+            two_views=settings.view_weight > 0,
+            bank=settings.memory_bank,
+            seed=settings.seed,
+        )
 
     def epoch(self, epoch: int) -> Iterator[Batch]:
-        """Yield the batches of an epoch; data that lie on disk are read one batch ahead, while the networks run."""
+        """Yield the batches of an epoch.
+
+        Data on disk are read one batch ahead, while the networks run.
+        """
         steps = range(epoch * self.steps_per_epoch, (epoch + 1) * self.steps_per_epoch)
         if not isinstance(self.simulations.y, Source):
             yield from map(self._batch, steps)
             return
         for step in steps:
-            ready = self._following.pop(step, None) or self._reader.submit(self._batch, step)
-            self._following = {step + 1: self._reader.submit(self._batch, step + 1)}
-            yield ready.result()
+            batch = self._read_ahead.pop(step, None) or self._reader.submit(self._batch, step)
+            self._read_ahead = {step + 1: self._reader.submit(self._batch, step + 1)}
+            yield batch.result()
 
     def _batch(self, step: int) -> Batch:
         index = self._order(step // self.per_pass)[step % self.per_pass]
@@ -113,28 +123,29 @@ class Batches:
         )
 
     def _failed(self, step: int, size: int) -> Tensor:
-        """Return failed parameters in the proportion in which they occur among the negatives, on average over steps exactly."""
+        """Return failed parameters to go with the negatives of a batch of that size, (k, D).
+
+        Their proportion is that of failures among all simulations: k is rounded up or down at
+        random, so that its mean over steps is exact.
+        """
         failed = self.simulations.failures.phi
         negatives = size - 1 + min(self.bank, step * size)
         stream = generator(self.seed, "failed", step)
-        number = int(
-            len(failed) / len(self._counts) * negatives + torch.rand((), generator=stream).item()
-        )
-        # Every one as often as the others, up to one: a large bank asks for more than there are.
-        passes = [
-            torch.randperm(len(failed), generator=stream)
-            for _ in range(-(-number // max(1, len(failed))))
-        ]
-        return failed[torch.cat(passes)[:number]] if passes else failed[:0]
+        expected = len(failed) / len(self._counts) * negatives
+        count = int(expected + torch.rand((), generator=stream).item())
+        if count == 0:
+            return failed[:0]
+        # With a large bank, more are needed than there are: repeat all of them equally often.
+        passes = math.ceil(count / len(failed))
+        rows = [torch.randperm(len(failed), generator=stream) for _ in range(passes)]
+        return failed[torch.cat(rows)[:count]]
 
     def _order(self, number: int) -> tuple[Tensor, ...]:
-        """Return the rows of each batch of a pass; the latest pass is remembered."""
+        """Return the rows of each batch of a pass; the latest pass is cached."""
         if self._pass[0] != number:
             stream = generator(self.seed, "order", number)
             groups = torch.randperm(len(self._counts), generator=stream)
             replicate = (torch.rand(len(groups), generator=stream) * self._counts[groups]).long()
-            self._pass = (
-                number,
-                self._rows[self._offsets[groups] + replicate].tensor_split(self.per_pass),
-            )
+            rows = self._rows[self._offsets[groups] + replicate]
+            self._pass = (number, rows.tensor_split(self.per_pass))
         return self._pass[1]

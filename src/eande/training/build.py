@@ -1,4 +1,4 @@
-"""Building the model a fit begins with: networks made, given or continued, standardised inputs."""
+"""The model a fit starts from: its networks (made, given or continued) and standardisers."""
 
 import copy
 from typing import NamedTuple
@@ -21,7 +21,7 @@ from eande.training.standardize import standardize_phi, standardize_y
 
 
 class Networks(NamedTuple):
-    """What the caller of ``fit`` gave in place of what it would make itself."""
+    """The networks that the caller of ``fit`` gave; None for those to be made."""
 
     encoder: nn.Module | None = None
     emulator: nn.Module | None = None
@@ -94,7 +94,7 @@ def _default_emulator(dimension: int, settings: FitSettings) -> nn.Module:
         width=settings.width,
         blocks=settings.blocks,
         normalization=settings.normalization,
-        # Smooth: its derivatives are what tells parameters apart.
+        # Smooth, because nearby parameters are distinguished by its derivatives.
         activation=settings.activation or "silu",
         linear_skip=settings.linear_skip,
     )
@@ -137,7 +137,10 @@ def _continued(
 
 
 def check_members(members: int, *networks: nn.Module | None) -> None:
-    """Refuse, before the first of several members is trained, given networks of which all members would be alike."""
+    """Refuse given networks that would be the same in all members of an ensemble.
+
+    To be called before the first of the members is trained.
+    """
     for network in networks:
         if members > 1 and network is not None:
             with global_seed(0):
@@ -145,7 +148,10 @@ def check_members(members: int, *networks: nn.Module | None) -> None:
 
 
 def _fresh(network: nn.Module, start: int, several: str = "restarts") -> nn.Module:
-    """Return a copy of a given network, with new random weights for every start after the first; frozen parts stay as they are."""
+    """Return a copy of a given network, for every start after the first with new random weights.
+
+    Frozen parts stay as they are.
+    """
     copied = copy.deepcopy(network).cpu()
     if start == 0:
         return copied
@@ -155,33 +161,46 @@ def _fresh(network: nn.Module, start: int, several: str = "restarts") -> nn.Modu
     trained = [torch.equal(old.cpu(), new) for old, new in pairs if old.requires_grad]
     if trained and all(trained):
         raise InputError(
-            f"{several}: expected 1 for a {type(network).__name__} without reset_parameters, got more: every start would be the same"
+            f"{several}: expected 1 for a {type(network).__name__} without reset_parameters, got "
+            "more: every start would be the same"
         )
     return fresh
 
 
 def _restore_frozen(given: nn.Module, fresh: nn.Module) -> None:
-    """Give a renewed network the frozen parameters again, and the buffers of parts that are frozen as a whole."""
+    """Copy frozen parameters back into a renewed network.
+
+    Also the buffers of parts that are frozen as a whole.
+    """
     for name, parameter in given.named_parameters():
         if not parameter.requires_grad:
             fresh.get_parameter(name).requires_grad_(False).copy_(parameter)
     for name, part in given.named_modules():
-        if any(True for _ in part.parameters()) and not any(
-            parameter.requires_grad for parameter in part.parameters()
-        ):
+        trainable = [parameter.requires_grad for parameter in part.parameters()]
+        if trainable and not any(trainable):
             for label, buffer in part.named_buffers():
                 fresh.get_submodule(name).get_buffer(label).copy_(buffer)
 
 
 def _renewed(module: nn.Module, known: dict[nn.Module, nn.Module]) -> nn.Module:
-    """Give a module and its parts new random weights; our networks are made anew, for they choose theirs in their own way."""
-    if module not in known:
-        description = describe_network(module)
-        known[module] = module if description is None else make_network(description)
-        if description is None:
-            for name, part in module.named_children():
-                setattr(module, name, _renewed(part, known))
-            reset = getattr(module, "reset_parameters", None)
-            if callable(reset):
-                reset()
-    return known[module]
+    """Return a module with new random weights in all its parts.
+
+    Our own networks are made again, for their constructors initialise them in their own way.
+
+    Args:
+        module: the module; weights are changed in place.
+        known: what became of each module so far: a part that is shared stays shared.
+    """
+    if module in known:
+        return known[module]
+    description = describe_network(module)
+    if description is not None:
+        known[module] = make_network(description)
+        return known[module]
+    known[module] = module
+    for name, part in module.named_children():
+        setattr(module, name, _renewed(part, known))
+    reset = getattr(module, "reset_parameters", None)
+    if callable(reset):
+        reset()
+    return module

@@ -2,16 +2,17 @@
 
 The loss couples all pairs of a batch, so it cannot be summed over micro-batches. But it depends on
 the networks through their outputs alone: embed every micro-batch without a graph, take the gradient
-of the loss with respect to the embeddings, then run each micro-batch again with a graph and feed it
-its part of that gradient. The result is the gradient of the full batch, exactly, for networks that
-treat rows independently (dropout included: both passes use the same random numbers). With batch
-normalisation, statistics are those of the micro-batch, and running averages are updated in the
-second pass only.
+of the loss with respect to the embeddings, then run each micro-batch again with a graph and
+backpropagate its part of that gradient. The result is the gradient of the full batch, exactly, for
+networks that treat rows independently (dropout included: both passes use the same random numbers).
+With batch normalisation, statistics are those of the micro-batch, and running averages are updated
+in the second pass only.
 
 Reference:
     Gao et al., *Scaling Deep Contrastive Learning Batch Size under Memory Limited Setup*, 2021.
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -43,14 +44,15 @@ def micro_batched_backward(
         model: holds the networks; its batch statistics are protected.
         inputs: networks with their whole-batch inputs.
         loss: function of their outputs.
-        rows: of a micro-batch, at most.
+        rows: how many a micro-batch has at most.
         seed: of this step, for layers that draw random numbers: both passes of a micro-batch draw
             the same.
     """
-    # Equal parts; of two rows at least where there is batch normalisation, for a single one has no
-    # statistics.
+    # Batch normalisation needs two rows at least, for a single one has no statistics.
     least = 2 if any(isinstance(module, _NormBase) for module in model.modules()) else 1
-    parts = [x.tensor_split(max(1, min(-(-len(x) // rows), len(x) // least))) for _, x in inputs]
+    parts = [
+        x.tensor_split(max(1, min(math.ceil(len(x) / rows), len(x) // least))) for _, x in inputs
+    ]
     networks = [network for network, _ in inputs]
     leaves = []
     with torch.no_grad(), _frozen_statistics(model):
@@ -81,7 +83,10 @@ def _run(fabric: Fabric, network: Network, x: Tensor, seed: int) -> Tensor:
 
 @contextmanager
 def _frozen_statistics(model: nn.Module) -> Iterator[None]:
-    """Keep running averages of batch normalisation as they are, while batch statistics are still used."""
+    """Leave the running averages of batch normalisation as they are.
+
+    The layers still normalise by the statistics of the batch.
+    """
     layers = [
         module
         for module in model.modules()

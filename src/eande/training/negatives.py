@@ -1,4 +1,4 @@
-"""More negatives than a batch holds: embeddings of past batches, kept without a graph."""
+"""More negatives than a batch holds: embeddings of past batches, without gradients."""
 
 import torch
 from torch import Tensor, nn
@@ -7,11 +7,11 @@ from eande.foundations.checks import check_count
 
 
 class MemoryBank(nn.Module):
-    """The latest embeddings of both domains, each tagged with the group (the parameters) it came from.
+    """The latest embeddings of data and of parameters, each with the group it came from.
 
-    A bank entry of the same group as a row of the batch is a false negative: the losses mask it by
-    the tag. With 500 simulations and a bank that spans an epoch every row would otherwise meet
-    itself.
+    An entry of the same group (the same φ) as a row of the batch is a false negative, and the
+    losses mask it. With 500 simulations and a bank that spans an epoch every row would otherwise be
+    a negative of itself.
 
     Args:
         size: how many past pairs are kept.
@@ -37,7 +37,7 @@ class MemoryBank(nn.Module):
         self.register_buffer("groups", torch.zeros(0, dtype=torch.long))
 
     def push(self, f: Tensor, g: Tensor, groups: Tensor) -> None:
-        """Add a batch, newest last, and forget the oldest beyond the size."""
+        """Add a batch, newest last, and drop the oldest entries beyond the size."""
         self.f = torch.cat([self.f, f.detach()])[-self.size :]
         self.g = torch.cat([self.g, g.detach()])[-self.size :]
         self.groups = torch.cat([self.groups, groups])[-self.size :]

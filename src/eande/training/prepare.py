@@ -1,4 +1,4 @@
-"""What a fit begins with: arguments checked, simulations split, the prior compared, the call described."""
+"""Preparing a fit: checking its arguments, splitting the simulations, checking the prior."""
 
 import warnings
 from numbers import Real
@@ -21,22 +21,25 @@ from eande.simulation.read.views import View, fixed_views
 from eande.training.build import Networks
 from eande.training.settings import FitSettings
 
+# Fewer held-out simulations than this are warned about; more than the second are not held out by
+# default: they choose the epoch no better, and scoring them takes as long as training.
 _FEW_HELD_OUT = 10
 _MOST_HELD_OUT = 2_000
-# Parameters are compared with so many draws of the prior, along so many directions across; one of a
-# million right ones may look wrong.
+# Parameters are compared with so many prior draws, along each axis and so many random directions.
 _COMPARED = 10_000
 _DIRECTIONS = 16
-_IMPLAUSIBLE = 1e-6
+# The probability that right parameters are warned about.
+_FALSE_ALARM = 1e-6
 
 
 def check_types(
     simulations: Any, settings: Any, validation: Any, networks: Networks, **given: Any
 ) -> None:
-    """Refuse what is of another kind than ``fit`` takes, before anything deep inside trips over it."""
+    """Refuse arguments of ``fit`` that are of a wrong type, before they fail somewhere inside."""
     if not isinstance(simulations, Simulations):
         raise InputError(
-            f"simulations: expected Simulations (from arrays: Simulations.from_arrays(phi, y)), got {type(simulations).__name__}"
+            "simulations: expected Simulations (from arrays: Simulations.from_arrays(phi, y)), got "
+            f"{type(simulations).__name__}"
         )
     if not isinstance(settings, FitSettings):
         raise InputError(f"settings: expected FitSettings(...), got {type(settings).__name__}")
@@ -67,34 +70,35 @@ def check_types(
         raise InputError(f"checkpoint: expected a folder, got the file {given['checkpoint']}")
     if settings.device == "cuda" and not torch.cuda.is_available():
         raise InputError(
-            "device: expected 'cpu' or 'auto' on a machine without a GPU that torch can use, got 'cuda'"
+            "device: expected 'cpu' or 'auto' on a machine without a GPU that torch can use, got "
+            "'cuda'"
         )
 
 
 def split(
     simulations: Simulations, validation: float | Simulations | None, seed: int
 ) -> tuple[Simulations, Simulations]:
-    """Return what to train on and what to hold out."""
+    """Return the simulations to train on and those to hold out."""
     if isinstance(validation, Simulations):
-        if (
-            validation.y_shape != simulations.y_shape
-            or validation.phi.shape[1] != simulations.phi.shape[1]
-        ):
+        expected = (simulations.phi.shape[1], simulations.y_shape)
+        got = (validation.phi.shape[1], validation.y_shape)
+        if got != expected:
             raise InputError(
-                f"validation: expected phi of dimension {simulations.phi.shape[1]} and y of shape {simulations.y_shape}, "
-                f"got {validation.phi.shape[1]} and {validation.y_shape}"
+                f"validation: expected phi of dimension {expected[0]} and y of shape "
+                f"{expected[1]}, got {got[0]} and {got[1]}"
             )
-        train, held_out = simulations, validation
+        train = simulations
+        held_out = validation
     else:
-        # More choose no better, and score as long as the rest trains.
-        most = _MOST_HELD_OUT / max(1, len(simulations.groups.unique()))
-        train, held_out = simulations.split(
-            min(0.1, most) if validation is None else validation, seed=seed
-        )
+        if validation is None:
+            groups = len(simulations.groups.unique())
+            validation = min(0.1, _MOST_HELD_OUT / max(1, groups))
+        train, held_out = simulations.split(validation, seed=seed)
     distinct = len(train.groups.unique())
     if distinct < 2:
         raise InputError(
-            f"simulations: expected at least 2 different parameters to train on (a batch needs a negative), got {distinct}"
+            "simulations: expected at least 2 different parameters to train on (a batch needs a "
+            f"negative), got {distinct}"
         )
     if len(held_out) < _FEW_HELD_OUT:
         warnings.warn(
@@ -106,67 +110,71 @@ def split(
 
 
 def training_prior(prior: Any, simulations: Simulations, validation: Any) -> Prior:
-    """Return the prior, checked against the parameters of all simulations; those to train on serve as draws where it is None."""
+    """Return the prior, checked against the parameters of all simulations.
+
+    Where it is None, the parameters of the simulations to train on serve as its draws.
+    """
+    # One row per group, as in training: replicates do not make their parameters more probable.
+    phi = simulations.phi[first_of_groups(simulations.groups)]
+    drawn = torch.cat([phi, simulations.failures.phi])
     if prior is None:
-        # One row per group, as training takes them: replicates do not make their parameters
-        # likelier.
-        return EmpiricalPrior(
-            torch.cat(
-                [simulations.phi[first_of_groups(simulations.groups)], simulations.failures.phi]
-            )
-        )
+        return EmpiricalPrior(drawn)
     known = as_prior(prior)
     if known.dimension != simulations.phi.shape[1]:
         raise InputError(
-            f"phi: expected {known.dimension} parameters as in the prior, got {simulations.phi.shape[1]}"
+            f"phi: expected {known.dimension} parameters as in the prior, got "
+            f"{simulations.phi.shape[1]}"
         )
-    given = {"phi": simulations.phi, "failures": simulations.failures.phi}
-    for name, phi in (
-        given | {"validation": validation.phi} if isinstance(validation, Simulations) else given
-    ).items():
-        outside = (~known.contains(phi)).nonzero()[:, 0]
-        if len(outside):
-            first = int(outside[0])
-            raise InputError(
-                f"{name}: expected every row inside the prior's support, got {len(outside)} outside, the first at index {first}: "
-                f"{phi[first].tolist()}"
-            )
-    _compare_laws(
-        known,
-        torch.cat([simulations.phi[first_of_groups(simulations.groups)], simulations.failures.phi]),
-    )
+    _check_inside("phi", simulations.phi, known)
+    _check_inside("failures", simulations.failures.phi, known)
+    if isinstance(validation, Simulations):
+        _check_inside("validation", validation.phi, known)
+    _compare_with_prior(drawn, known)
     return known
 
 
-def _compare_laws(prior: Prior, phi: Tensor) -> None:
-    """Warn where parameters are no draws of the prior: along each of them, and along some directions across."""
+def _check_inside(name: str, phi: Tensor, prior: Prior) -> None:
+    """Refuse parameters outside the prior's support."""
+    outside = (~prior.contains(phi)).nonzero()[:, 0]
+    if len(outside):
+        first = int(outside[0])
+        raise InputError(
+            f"{name}: expected every row inside the prior's support, got {len(outside)} outside, "
+            f"the first at index {first}: {phi[first].tolist()}"
+        )
+
+
+def _compare_with_prior(phi: Tensor, prior: Prior) -> None:
+    """Warn where parameters do not look like draws of the prior.
+
+    By Kolmogorov–Smirnov tests of each parameter and of some random projections, with Bonferroni's
+    correction.
+    """
     drawn = prior.sample(_COMPARED, seed=derive_seed(0, "compared")).double()
-    phi = phi[torch.linspace(0, len(phi) - 1, min(len(phi), _COMPARED)).round().long()].double()
-    across = torch.randn(
-        prior.dimension, _DIRECTIONS, generator=generator(0, "directions"), dtype=torch.float64
-    )
-    directions = torch.cat(
-        [
-            torch.eye(prior.dimension, dtype=torch.float64),
-            across / drawn.std(0).clamp(min=1e-30).unsqueeze(1),
-        ],
-        dim=1,
-    )
-    chances = [
-        stats.ks_2samp(*pair).pvalue
-        for pair in zip((phi @ directions).T.numpy(), (drawn @ directions).T.numpy(), strict=True)
-    ]
-    implausible = [
-        number for number, chance in enumerate(chances) if chance * len(chances) < _IMPLAUSIBLE
-    ]
-    if implausible:
-        first = implausible[0]
-        where = f"in {prior.names[first]}" if first < prior.dimension else "in how they go together"
+    rows = torch.linspace(0, len(phi) - 1, min(len(phi), _COMPARED)).round().long()
+    phi = phi[rows].double()
+    stream = generator(0, "directions")
+    random = torch.randn(prior.dimension, _DIRECTIONS, generator=stream, dtype=torch.float64)
+    random = random / drawn.std(0).clamp(min=1e-30).unsqueeze(1)
+    directions = torch.cat([torch.eye(prior.dimension, dtype=torch.float64), random], dim=1)
+    projected = zip((phi @ directions).T.numpy(), (drawn @ directions).T.numpy(), strict=True)
+    p_values = [stats.ks_2samp(*pair).pvalue for pair in projected]
+    for direction, p_value in enumerate(p_values):
+        if p_value * len(p_values) >= _FALSE_ALARM:
+            continue
+        if direction < prior.dimension:
+            where = f"in {prior.names[direction]}"
+        else:
+            where = "in their joint distribution"
         warnings.warn(
-            f"phi: the parameters of the simulations do not look like draws of the prior ({where}; Kolmogorov–Smirnov p = {chances[first]:.1g}), and "
-            "posteriors are wrong where they are not: pass the prior they were drawn from, or None for their own law; simulations that failed belong "
-            "to them (failed_phi)", EandeWarning, stacklevel=4,
-        )  # fmt: skip
+            "phi: the parameters of the simulations do not look like draws of the prior "
+            f"({where}; Kolmogorov–Smirnov p = {p_value:.1g}), and posteriors are wrong where they "
+            "are not: pass the prior they were drawn from, or None for their own distribution; "
+            "simulations that failed belong to them (failed_phi)",
+            EandeWarning,
+            stacklevel=4,
+        )
+        return
 
 
 def describe_call(
@@ -177,7 +185,7 @@ def describe_call(
     networks: Networks,
     validation: float | Simulations | None,
 ) -> dict[str, Any]:
-    """Describe a call of ``fit`` as JSON-ready values: only the same call continues a checkpoint."""
+    """Describe a call of ``fit`` as values for JSON; only the same call resumes a checkpoint."""
     described = {
         f"settings.{name}": value
         for name, value in settings.describe().items()

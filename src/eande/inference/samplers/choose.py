@@ -1,9 +1,9 @@
 """Which sampler: the one that is named, or the one of this rule.
 
-1. Acceptance–rejection, which is exact, if the prior has no density, or if the bank of prior draws
-   says that at most five million proposals are expected and more than three of its draws matter.
-   Where the bank misses the mode, many times the expected proposals are not enough: the budget is
-   capped at four times their number, and what exceeds it is tempered.
+1. Acceptance–rejection, which is exact, if the prior has no density, or if the bank's prior draws
+   promise at most five million proposals and more than three of them would be accepted themselves.
+   The prior draws may miss the mode, so that far more proposals would be needed: the budget is
+   capped at a little more than four times the expected number, and tempering takes over beyond it.
 2. Tempering otherwise.
 
 A sampler is one function in one file of this folder, under the decorator :func:`sampler`.
@@ -21,10 +21,10 @@ from eande.inference.samplers.rejection import BudgetExceeded, acceptance_reject
 from eande.inference.samplers.tempered import tempered
 from eande.inference.target import Sampler, Target
 
-# Use rejection if at most so many proposals are expected, of which more than so many bank draws are
-# accepted: fewer are a few lucky ones.
+# Use rejection if at most so many proposals are expected, and more than so many of the bank's draws
+# would be accepted: an acceptance rate estimated from fewer is not reliable.
 _MOST_PROPOSALS = 5_000_000
-_MATTERING_DRAWS = 3.0
+_FEWEST_ACCEPTED = 3.0
 # The budget of proposals: a fixed part, and this many times the expected number.
 _LEAST_BUDGET = 100_000
 _TIMES_EXPECTED = 4
@@ -49,9 +49,11 @@ def draw(
     if not target.prior.has_density:
         return acceptance_rejection(target, n, seed=seed, **options)
     scores = target.bank_scores().double()
-    rate = (scores - scores.max()).exp().mean().item()
-    if n / rate <= _MOST_PROPOSALS and rate * len(target.bank.phi) > _MATTERING_DRAWS:
-        budget = {"max_evaluations": _LEAST_BUDGET + math.ceil(_TIMES_EXPECTED * n / rate)}
+    acceptance_rate = (scores - scores.max()).exp().mean().item()
+    expected = n / acceptance_rate
+    accepted_draws = acceptance_rate * len(target.bank.phi)
+    if expected <= _MOST_PROPOSALS and accepted_draws > _FEWEST_ACCEPTED:
+        budget = {"max_evaluations": _LEAST_BUDGET + math.ceil(_TIMES_EXPECTED * expected)}
         try:
             return acceptance_rejection(target, n, seed=seed, **budget | options)
         except BudgetExceeded:
@@ -61,14 +63,16 @@ def draw(
 
 
 def _refuse_unnamed(options: dict[str, Any]) -> None:
-    """Refuse options of one sampler where none was named, and say whose they are."""
+    """Refuse options of a single sampler where none was named, and name that sampler."""
     for name in set(options) - {"max_evaluations"}:
         owners = [
-            known for known, one in SAMPLERS.items() if name in inspect.signature(one).parameters
+            owner
+            for owner, function in SAMPLERS.items()
+            if name in inspect.signature(function).parameters
         ]
         if owners:
             raise InputError(
                 f"{name}: expected sampler={owners[0]!r} with it, got no sampler: it is an option "
-                f"of that one"
+                "of that one"
             )
         raise InputError(f"sample: expected no option {name!r}")

@@ -1,4 +1,4 @@
-"""The samplers there are, by name."""
+"""The registry of samplers, by name."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -14,7 +14,7 @@ _Function = TypeVar("_Function", bound=Callable[..., tuple[Tensor, Any]])
 
 
 def sampler(name: str) -> Callable[[_Function], _Function]:
-    """Make a function known as the sampler of that name."""
+    """Register a function as the sampler of that name."""
 
     def register(function: _Function) -> _Function:
         SAMPLERS[name] = function

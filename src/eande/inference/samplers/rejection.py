@@ -1,16 +1,21 @@
 """Acceptance–rejection sampling (Algorithm 3 of the paper), with a bound that corrects itself.
 
-A proposal φ ~ π is accepted if u ≤ e^{w(φ) − B} with w = s(f, g(φ)) + log p(φ) − log π(φ). π is the
-prior unless the user gives another; for the prior, w is the score alone. Written the other way
-round, φ is accepted if its margin w − log u is at least B. Margins are kept: when a proposal
-exceeds the bound, the bound rises to it and every earlier acceptance is tested again, with its own
-u, against the new bound. The result is what the final bound would have given from the start, so a
-poor first guess costs proposals and no bias.
+The embedding f of the observation is computed once (line 6 of the printed algorithm runs the
+encoder for every proposal). Then, until there are n samples:
 
-For unit vectors s ≤ ‖f‖/τ, a rigorous bound (``bound="exact"``). It wastes a factor e^{(1 − max
-cos)/τ} of proposals, so by default the bound is the largest score among the bank's prior draws,
-refined by a local search. Line 6 of the printed algorithm runs the encoder for every proposal; once
-is enough.
+1. Propose φ ~ π. The proposal distribution π is the prior unless the user gives another.
+2. Emulate it and compute its log weight w(φ) = s(f, g(φ)) + log p(φ) − log π(φ); for the prior as
+   proposal distribution, w is the score alone.
+3. Draw u ~ U(0, 1) and accept φ if u ≤ e^{w(φ) − B}, where B is an upper bound of w.
+
+Written the other way round, φ is accepted if w − log u, its margin, is at least B. Margins are
+kept: when a proposal exceeds the bound, the bound rises to it and every earlier acceptance is
+tested again, with its own u, against the new bound. The result is what the final bound would have
+given from the start, so that a poor first guess costs proposals and no bias.
+
+For unit vectors s ≤ ‖f‖/τ, a rigorous bound (``bound="exact"``). It wastes a factor
+e^{(1 − max cos)/τ} of the proposals, so by default the bound is the largest score among the bank's
+prior draws, refined by a local search.
 """
 
 from __future__ import annotations
@@ -18,7 +23,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -31,8 +36,10 @@ from eande.inference.target import Target
 from eande.priors.convert import as_prior
 from eande.priors.prior import Prior
 
-_SMALLEST_BATCH, _LARGEST_BATCH = 1_000, 65_536
-_PROPOSAL_MISSES_AT_MOST = 0.01
+_SMALLEST_BATCH = 1_000
+_LARGEST_BATCH = 65_536
+# The share of the posterior that may lie outside the support of a proposal distribution.
+_LARGEST_MISSED_SHARE = 0.01
 
 
 @dataclass(frozen=True)
@@ -40,12 +47,12 @@ class SampleInfo:
     """News about acceptance–rejection sampling.
 
     Args:
-        acceptance_rate: accepted under the final bound, over candidates.
-        log_bound: the final bound of log r (of log r + log p − log π with a proposal).
-        exceedances: how many candidates exceeded the bound in force when they came; the samples
+        acceptance_rate: proposals accepted under the final bound, over all proposals.
+        log_bound: the final bound of log r (of log r + log p − log π with a proposal distribution).
+        exceedances: how many proposals exceeded the bound in force when they came; the samples
             obey the raised one.
-        evaluations: candidates evaluated; the local search for the first bound, a few thousand
-            more, is not counted.
+        evaluations: proposals evaluated; the local search for the first bound, a few thousand
+            evaluations more, is not counted.
     """
 
     acceptance_rate: float
@@ -59,7 +66,8 @@ class BudgetExceeded(RuntimeError):
 
     def __init__(self, message: str, phi: Tensor, info: Any) -> None:
         super().__init__(message)
-        self.phi, self.info = phi, info
+        self.phi = phi
+        self.info = info
 
 
 @sampler("rejection")
@@ -79,8 +87,8 @@ def acceptance_rejection(
         n: how many samples.
         seed: same seed, same samples.
         bound: ``"estimated"``, ``"exact"`` (the similarity's rigorous bound) or a number for log r
-            (plus log p − log π with a proposal).
-        proposal: π, a prior or torch Distribution to draw candidates from; the posterior's own
+            (plus log p − log π with a proposal distribution).
+        proposal: π, a prior or torch Distribution to draw proposals from; the posterior's own
             prior by default.
         max_evaluations: the budget; beyond it :class:`BudgetExceeded` is raised, with what was
             found.
@@ -89,23 +97,31 @@ def acceptance_rejection(
     source = posterior.prior if proposal is None else as_prior(proposal)
     if source.dimension != posterior.prior.dimension:
         raise InputError(
-            f"proposal: expected one of dimension {posterior.prior.dimension}, got dimension {source.dimension}"
+            f"proposal: expected one of dimension {posterior.prior.dimension}, got dimension "
+            f"{source.dimension}"
         )
-    weight = _log_weight(posterior, proposal)
-    accepted = _Accepted(posterior, _first_bound(posterior, weight, bound, proposal))
-    return _accept(accepted, n, source, weight, seed, max_evaluations)
+    log_weight = posterior.score if proposal is None else _log_weight(posterior, source)
+    if isinstance(bound, str):
+        first = _first_bound(posterior, log_weight, bound, from_prior=proposal is None)
+    elif math.isfinite(bound):
+        first = bound + posterior.log_normalizer
+    else:
+        raise InputError(f"bound: expected a finite number, got {bound}")
+    accepted = _Accepted.none(posterior, first)
+    return _accept_until(accepted, n, source, log_weight, seed, max_evaluations)
 
 
-@sampler("bank rejection")
+@sampler("bank")
 def bank_rejection(
     posterior: Target, n: int, *, seed: int = 0, max_evaluations: int = 20_000_000
 ) -> tuple[Tensor, SampleInfo]:
-    """Draw ``n`` samples by acceptance–rejection among the bank's prior draws, which are emulated already: no network runs.
+    """Draw ``n`` samples by acceptance–rejection among the bank's prior draws.
 
-    Fast; but the bound is the bank's own maximum, so that its best draw is always accepted, and all
-    posteriors of a bank share its draws, so that samples of different observations or seeds are not
-    independent of each other. Use it where many draws carry the posterior. Where the bank has too
-    few, the rest comes from draws of its own.
+    Fast, for these are emulated already; but the bound is the bank's own maximum, so that its best
+    draw is always accepted, and all posteriors of a bank share its draws, so that samples of
+    different observations or seeds are not independent of each other. Use it where the effective
+    sample size of the bank's draws is large. Where the bank has too few, the rest comes from
+    further draws of the prior.
 
     Args:
         posterior: what to sample.
@@ -113,142 +129,159 @@ def bank_rejection(
         seed: same seed, same samples.
         max_evaluations: the budget of further draws; beyond it :class:`BudgetExceeded` is raised.
     """
-    scores, stream = posterior.bank_scores().double(), generator(seed, "bank acceptance")
-    accepted = _Accepted(posterior, scores.max().item())
+    scores = posterior.bank_scores().double()
+    stream = generator(seed, "bank acceptance")
+    accepted = _Accepted.none(posterior, scores.max().item())
+    score_batches = scores.split(_LARGEST_BATCH)
+    phi_batches = posterior.bank.phi.split(_LARGEST_BATCH)
     # In the bank's order: any part of it is as random as another.
-    for part, phi in zip(
-        scores.split(_LARGEST_BATCH), posterior.bank.phi.split(_LARGEST_BATCH), strict=True
-    ):
-        if len(accepted.phi) < n:
-            accepted.add(
-                phi,
-                part,
-                torch.rand(len(part), generator=stream, dtype=torch.float64).to(part.device),
-            )
-    return _accept(
-        accepted, n, posterior.prior, posterior.score, seed, accepted.candidates + max_evaluations
-    )
+    for batch, phi in zip(score_batches, phi_batches, strict=True):
+        if len(accepted.phi) >= n:
+            break
+        uniform = torch.rand(len(batch), generator=stream, dtype=torch.float64)
+        accepted = accepted.add(phi, batch, uniform.to(batch.device))
+    budget = accepted.proposals + max_evaluations
+    return _accept_until(accepted, n, posterior.prior, posterior.score, seed, budget)
 
 
-class _Accepted:
-    """Candidates accepted so far, under a bound that rises where one exceeds it.
+class _Accepted(NamedTuple):
+    """Proposals accepted so far, under a bound that rises where one exceeds it.
 
     Args:
-        posterior: what is sampled.
-        height: the first bound of the log weight.
+        phi: the accepted proposals (k, D).
+        margin: their log weights minus log u, (k,), in float64.
+        bound: B, the bound of the log weight.
+        proposals: how many there were in all.
+        exceedances: how many of them exceeded the bound in force.
+        log_normalizer: of the posterior, to state the bound for log r.
     """
 
-    def __init__(self, posterior: Target, height: float) -> None:
-        self.height, self.log_normalizer = height, posterior.log_normalizer
-        self.phi = torch.empty(0, posterior.prior.dimension, device=posterior.device)
-        self.margin = torch.empty(0, dtype=torch.float64, device=self.phi.device)
-        self.candidates, self.exceedances = 0, 0
+    phi: Tensor
+    margin: Tensor
+    bound: float
+    proposals: int
+    exceedances: int
+    log_normalizer: float
 
-    def add(self, phi: Tensor, weights: Tensor, uniform: Tensor) -> None:
-        """Take the candidates that the bound lets pass, and test all others again where it rises."""
-        if weights.max() > self.height:
-            self.exceedances += int((weights > self.height).sum())
-            self.height = weights.max().item()
-        self.phi, self.margin = (
-            torch.cat([self.phi, phi]),
-            torch.cat([self.margin, weights - uniform.log()]),
+    @classmethod
+    def none(cls, posterior: Target, bound: float) -> _Accepted:
+        """Return what there is before the first proposal."""
+        device = posterior.device
+        return cls(
+            phi=torch.empty(0, posterior.prior.dimension, device=device),
+            margin=torch.empty(0, dtype=torch.float64, device=device),
+            bound=bound,
+            proposals=0,
+            exceedances=0,
+            log_normalizer=posterior.log_normalizer,
         )
-        kept = self.margin >= self.height
-        self.phi, self.margin, self.candidates = (
-            self.phi[kept],
-            self.margin[kept],
-            self.candidates + len(phi),
+
+    def add(self, phi: Tensor, log_weight: Tensor, uniform: Tensor) -> _Accepted:
+        """Test proposals against the bound; where they raise it, test earlier ones again."""
+        exceedances = int((log_weight > self.bound).sum())
+        bound = max(self.bound, log_weight.max().item())
+        margin = torch.cat([self.margin, log_weight - uniform.log()])
+        kept = margin >= bound
+        return self._replace(
+            phi=torch.cat([self.phi, phi])[kept],
+            margin=margin[kept],
+            bound=bound,
+            proposals=self.proposals + len(phi),
+            exceedances=self.exceedances + exceedances,
         )
 
     def info(self) -> SampleInfo:
-        rate = len(self.phi) / max(self.candidates, 1)
         return SampleInfo(
-            rate, self.height - self.log_normalizer, self.exceedances, self.candidates
+            acceptance_rate=len(self.phi) / max(self.proposals, 1),
+            log_bound=self.bound - self.log_normalizer,
+            exceedances=self.exceedances,
+            evaluations=self.proposals,
         )
 
 
-def _accept(
+def _accept_until(
     accepted: _Accepted,
     n: int,
     source: Prior,
-    weight: Callable[[Tensor], Tensor],
+    log_weight: Callable[[Tensor], Tensor],
     seed: int,
     max_evaluations: int,
 ) -> tuple[Tensor, SampleInfo]:
-    """Go on until ``n`` are accepted."""
+    """Propose, weigh and accept in batches until ``n`` proposals are accepted."""
+    device = accepted.phi.device
     batch = 0
     while len(accepted.phi) < n:
-        left = max_evaluations - accepted.candidates
+        left = max_evaluations - accepted.proposals
         if left < 1:
             info = accepted.info()
             raise BudgetExceeded(
-                f"sampling: expected {n} samples within {max_evaluations} evaluations, got {len(accepted.phi)} "
-                f"(acceptance rate {info.acceptance_rate:.2g}); raise max_evaluations, use another sampler or a narrower proposal",
-                accepted.phi, info,
-            )  # fmt: skip
-        size = _batch_size(n - len(accepted.phi), len(accepted.phi), accepted.candidates, left)
-        phi = source.sample(size, seed=derive_seed(seed, "candidates", batch)).to(
-            accepted.phi.device
-        )
-        uniform = torch.rand(
-            size, generator=generator(seed, "acceptance", batch), dtype=torch.float64
-        ).to(phi.device)
-        accepted.add(phi, weight(phi).double(), uniform)
+                f"sampling: expected {n} samples within {max_evaluations} evaluations, got "
+                f"{len(accepted.phi)} (acceptance rate {info.acceptance_rate:.2g}); raise "
+                "max_evaluations, use another sampler or a narrower proposal",
+                accepted.phi,
+                info,
+            )
+        size = _batch_size(n - len(accepted.phi), len(accepted.phi), accepted.proposals, left)
+        phi = source.sample(size, seed=derive_seed(seed, "candidates", batch)).to(device)
+        stream = generator(seed, "acceptance", batch)
+        uniform = torch.rand(size, generator=stream, dtype=torch.float64).to(device)
+        accepted = accepted.add(phi, log_weight(phi).double(), uniform)
         batch += 1
     return accepted.phi[:n], accepted.info()
 
 
-def _batch_size(missing: int, accepted: int, candidates: int, left: int) -> int:
-    rate = (accepted + 1) / (candidates + 2)
-    return min(max(_SMALLEST_BATCH, math.ceil(1.1 * missing / rate)), _LARGEST_BATCH, left)
+def _batch_size(missing: int, accepted: int, proposals: int, left: int) -> int:
+    """Return how many proposals to draw next, for a tenth more samples than are missing."""
+    rate = (accepted + 1) / (proposals + 2)
+    wanted = math.ceil(1.1 * missing / rate)
+    return min(max(_SMALLEST_BATCH, wanted), _LARGEST_BATCH, left)
 
 
-def _log_weight(posterior: Target, proposal: Any) -> Callable[[Tensor], Tensor]:
-    if proposal is None:
-        return posterior.score
-    density, prior = as_prior(proposal), posterior.prior
-    missed = ~torch.isfinite(density.log_prob(posterior.bank.phi))
+def _log_weight(posterior: Target, proposal: Prior) -> Callable[[Tensor], Tensor]:
+    """Return the log weight of draws of a proposal distribution other than the prior."""
+    missed = ~torch.isfinite(proposal.log_prob(posterior.bank.phi))
     share = posterior.bank_scores().double().softmax(0)[missed].sum().item()
-    if share > _PROPOSAL_MISSES_AT_MOST:
+    if share > _LARGEST_MISSED_SHARE:
         raise InputError(
-            f"proposal: expected one that covers the posterior, got one without density on {share:.0%} of it"
+            "proposal: expected one that covers the posterior, got one without density on "
+            f"{share:.0%} of it"
         )
 
-    def weight(phi: Tensor) -> Tensor:
-        log_proposal = density.log_prob(phi)
-        log_weight = posterior.score(phi) + prior.log_prob(phi) - log_proposal
-        return log_weight.masked_fill(~torch.isfinite(log_proposal), -torch.inf)
+    def log_weight(phi: Tensor) -> Tensor:
+        log_proposal = proposal.log_prob(phi)
+        weight = posterior.score(phi) + posterior.prior.log_prob(phi) - log_proposal
+        return weight.masked_fill(~torch.isfinite(log_proposal), -torch.inf)
 
-    return weight
+    return log_weight
 
 
 def _first_bound(
-    posterior: Target, weight: Callable[[Tensor], Tensor], bound: str | float, proposal: Any
+    posterior: Target, log_weight: Callable[[Tensor], Tensor], kind: str, *, from_prior: bool
 ) -> float:
-    """Return the bound of the log weight to start with."""
-    if bound == "exact":
-        if proposal is not None:
-            raise InputError(
-                "bound: expected a number or 'estimated' with a proposal, got 'exact': the rigorous bound is for the prior as proposal"
-            )
-        exact = posterior.bound()
-        if exact is None:
-            raise InputError(
-                "bound: expected 'estimated' for a similarity without an upper bound, got 'exact'"
-            )
-        # Rounding in float32 must not pierce a rigorous bound.
-        return exact * (1 + 1e-6) + 1e-6
-    if isinstance(bound, str) and bound != "estimated":
-        raise InputError(f"bound: expected 'estimated', 'exact' or a number, got {bound!r}")
-    if not isinstance(bound, str):
-        if not math.isfinite(bound):
-            raise InputError(f"bound: expected a finite number, got {bound}")
-        return bound + posterior.log_normalizer
-    starts = posterior.best_draws(CLIMBERS)
+    """Return the bound of the log weight to start with, rigorous or estimated."""
+    if kind == "exact":
+        return _exact_bound(posterior, from_prior=from_prior)
+    if kind != "estimated":
+        raise InputError(f"bound: expected 'estimated', 'exact' or a number, got {kind!r}")
+    points = posterior.best_draws(CLIMBERS)
     if posterior.prior.has_density:
         # Only there: without a density a gradient step would leave the surface the prior lives on.
-        # Up the posterior, not up the weight: that may be largest where there are no candidates.
-        starts = torch.cat(
-            [starts, climb(posterior.unnormalized, starts, posterior.bank.phi.std(0))]
+        # Up the posterior, not the weight, which may be largest where nothing is proposed.
+        summits = climb(posterior.unnormalized, points, posterior.bank.phi.std(0))
+        points = torch.cat([points, summits])
+    return log_weight(points).max().item()
+
+
+def _exact_bound(posterior: Target, *, from_prior: bool) -> float:
+    if not from_prior:
+        raise InputError(
+            "bound: expected a number or 'estimated' with a proposal, got 'exact': the rigorous "
+            "bound is for the prior as proposal"
         )
-    return weight(starts).max().item()
+    exact = posterior.bound()
+    if exact is None:
+        raise InputError(
+            "bound: expected 'estimated' for a similarity without an upper bound, got 'exact'"
+        )
+    # Rounding in float32 must not exceed a rigorous bound.
+    return exact * (1 + 1e-6) + 1e-6

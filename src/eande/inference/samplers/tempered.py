@@ -1,13 +1,18 @@
-r"""Tempered sampling, for posteriors of many parameters: no prior draw comes near them, and single chains stay in one mode.
+r"""Tempered sampling, for posteriors of many parameters.
 
-Particles pass through p(φ) e^{β s(φ)} from β = 0, where the bank's prior draws are already, to β =
-1, the posterior. Each β is the largest that leaves the weights e^{Δβ s} an effective size of half
-the particles. After systematic resampling a Gaussian mixture is fitted to the particles, and rounds
-of two Metropolis moves follow: random walks with the covariance of a component drawn at random, and
-independent proposals from the mixture, which carry particles between modes and so set the modes'
-weights right. Rounds end when no parameter (nor the score) is correlated with its value at the
-temperature's start. A box is stretched first, into coordinates in which the prior is the standard
-normal law: there are no edges then.
+No prior draw comes near such a posterior, and a single Markov chain stays in one mode. Here
+particles pass through p(φ) e^{β s(φ)} from β = 0, where the bank's prior draws are already, to
+β = 1, the posterior. At every temperature:
+
+1. The next exponent β is the largest for which the weights e^{Δβ s} leave an effective sample size
+   of half the particles.
+2. The particles are resampled by these weights (systematic resampling).
+3. A Gaussian mixture is fitted to them, and rounds of Metropolis moves follow
+   (:mod:`eande.inference.samplers.metropolis`), until no parameter (nor the score) is correlated
+   with its value before the moves.
+
+Particles move in unconstrained coordinates: those of a box are such that the prior is the standard
+normal distribution, without edges.
 
 References:
     Del Moral, Doucet and Jasra, *Sequential Monte Carlo samplers*, 2006;
@@ -20,27 +25,32 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from eande.foundations.checks import EandeWarning, InputError, check_count
 from eande.foundations.seeds import derive_seed
+from eande.inference.samplers.gaussian_mixture import fit_gaussian_mixture
 from eande.inference.samplers.known import sampler
+from eande.inference.samplers.metropolis import MOVES, Particles, move
 from eande.inference.samplers.rejection import BudgetExceeded
+from eande.inference.samplers.resampling import effective_sample_size, systematic_resampling
 from eande.inference.target import Target
 
-# A round has eight moves, five of them proposals of the mixture, but one where fewer than a
-# twentieth of those are accepted.
-_MOVES, _JUMPS, _RARE = 8, 5, 0.05
-_WALKS_ACCEPTED = 0.3
-# The effective share of the particles each temperature leaves; rounds end under the correlation, or
-# when they are spent.
-_KEEP, _CORRELATION, _ROUNDS = 0.5, 0.2, 10
+# The effective sample size that every temperature leaves, as a share of the particles.
+_EFFECTIVE_SHARE = 0.5
 _COMPONENTS = 8
+# Jumps of a round, and where less than this share of them is accepted: the mixture does not fit.
+_JUMPS = 5
+_JUMPS_WHERE_RARE = 1
+_RARELY_ACCEPTED = 0.05
+# Rounds end below this correlation with the start, at the latest after so many.
+_CORRELATION = 0.2
+_ROUNDS = 10
 # A correlation above which the last rounds have not forgotten their start.
-_WORRYING = 0.5
+_WORRYING_CORRELATION = 0.5
 
 
 @dataclass(frozen=True)
@@ -50,13 +60,13 @@ class TemperedInfo:
     Args:
         evaluations: scores computed; the bank's are not counted.
         exponents: β, increasing; the last is 1 unless the budget ended first.
-        walk_acceptance: accepted steps of the random walks.
-        jump_acceptance: accepted proposals of the mixture; where it is 0, modes do not exchange
-            particles.
-        correlation: what was left of it when the rounds ended.
-        effective_samples: per parameter, of all particles, from their ancestry: siblings that still
-            resemble each other count less.
-        log_normalizer: log C by this sampler's own path.
+        walk_acceptance: acceptance rate of the random walks.
+        jump_acceptance: acceptance rate of the mixture's proposals; where it is 0, modes do not
+            exchange particles.
+        correlation: of the particles with their values before the moves, when the rounds ended.
+        effective_samples: effective sample size of all particles, per parameter, from their
+            ancestry: siblings that still resemble each other count less.
+        log_normalizer: log C as this sampler estimates it.
         normalizer_error: its standard error.
     """
 
@@ -68,6 +78,42 @@ class TemperedInfo:
     effective_samples: tuple[float, ...]
     log_normalizer: float
     normalizer_error: float
+
+
+class TemperedState(NamedTuple):
+    """Where the sampler stands.
+
+    Args:
+        particles: draws of p(φ) e^{β s(φ)}.
+        exponent: β.
+        log_normalizer: log of the prior mean of e^{β s}.
+        step: step size of the random walks.
+        evaluations: scores computed so far.
+    """
+
+    particles: Particles
+    exponent: float
+    log_normalizer: float
+    step: float
+    evaluations: int
+
+
+class Temperature(NamedTuple):
+    """How the moves at one temperature went.
+
+    Args:
+        exponent: β.
+        correlation: of the particles with their values before the moves.
+        jump_acceptance: acceptance rate of every jump.
+        walk_acceptance: acceptance rate of every step of the random walks.
+        complete: whether the budget was enough for the moves.
+    """
+
+    exponent: float
+    correlation: float
+    jump_acceptance: list[float]
+    walk_acceptance: list[float]
+    complete: bool
 
 
 @sampler("tempered")
@@ -99,230 +145,175 @@ def tempered(
         )
     check_count("particles", particles, 100)
     check_count("max_evaluations", max_evaluations, 1)
-    run = _Run(posterior, max(n, particles), seed, max_evaluations)
-    while run.beta < 1:
-        run.warm()
-    if run.left[-1] > _WORRYING:
+    size = max(n, particles)
+    stream = torch.Generator(posterior.device).manual_seed(derive_seed(seed, "tempered"))
+    state = initial_state(posterior)
+    path: list[Temperature] = []
+    while state.exponent < 1:
+        state = reweight_and_resample(state, size, stream)
+        state, temperature = decorrelate(posterior, state, stream, max_evaluations)
+        path.append(temperature)
+        if not temperature.complete:
+            raise BudgetExceeded(
+                f"sampling: expected the exponent 1 within {max_evaluations} evaluations, got to "
+                f"{state.exponent:.2g}; raise max_evaluations",
+                posterior.prior.constrain(state.particles.x).float(),
+                _info(posterior, state, path),
+            )
+    if path[-1].correlation > _WORRYING_CORRELATION:
         warnings.warn(
-            f"sampling: particles are still correlated with where they began ({run.left[-1]:.2f}); more of them, or another sampler, may be needed",
-            EandeWarning, stacklevel=3,
-        )  # fmt: skip
-    order = torch.randperm(run.size, generator=run.stream, device=run.x.device)[:n]
-    return run.posterior.prior.constrain(run.x[order]).float(), run.info()
-
-
-class _Run:
-    """Particles on their way."""
-
-    def __init__(self, posterior: Target, size: int, seed: int, budget: int) -> None:
-        self.posterior, self.size, self.budget = posterior, size, budget
-        device = posterior.device
-        self.stream = torch.Generator(device).manual_seed(derive_seed(seed, "tempered"))
-        self.s = posterior.bank_scores().double()
-        self.drawn, self.finite = len(self.s), int(torch.isfinite(self.s).sum())
-        if not self.finite:
-            raise InputError("prior: expected draws inside the training prior's support, got none")
-        self.x = posterior.prior.unconstrain(posterior.bank.phi)
-        self.p, self.ancestor = (
-            self.posterior.prior.unconstrained_log_prob(self.x),
-            torch.arange(self.drawn, device=device),
+            "sampling: particles are still correlated with where they began "
+            f"({path[-1].correlation:.2f}); more of them, or another sampler, may be needed",
+            EandeWarning,
+            stacklevel=3,
         )
-        self.beta, self.step, self.evaluations, self.log_normalizer = (
-            0.0,
-            2.38 / math.sqrt(self.x.shape[1]),
-            0,
-            0.0,
-        )
-        self.exponents: list[float] = []
-        self.walked: list[float] = []
-        self.jumped: list[float] = []
-        self.left: list[float] = []
-
-    def warm(self) -> None:
-        """Go on to the next exponent: weigh, resample, move."""
-        least = _KEEP * self.size if self.beta else min(self.size, _KEEP * self.finite)
-        following = _next_exponent(self.s, self.beta, least)
-        weights = (following - self.beta) * self.s
-        self.log_normalizer += (weights.logsumexp(0) - math.log(len(self.s))).item()
-        rows = _systematic(weights.softmax(0), self.size, self.stream)
-        self.x, self.s, self.p, self.ancestor = (
-            self.x[rows],
-            self.s[rows],
-            self.p[rows],
-            self.ancestor[rows],
-        )
-        self.beta = following
-        self.exponents.append(following)
-        self.left.append(1.0)
-        start, mixture, jumps = self._state(), _Mixture(self.x, _COMPONENTS, self.stream), _JUMPS
-        rates: dict[bool, list[float]] = {False: [], True: []}
-        for _ in range(_ROUNDS):
-            if self.evaluations + _MOVES * self.size > self.budget:
-                raise BudgetExceeded(
-                    f"sampling: expected the exponent 1 within {self.budget} evaluations, got to {self.beta:.2g}; raise max_evaluations",
-                    self.posterior.prior.constrain(self.x).float(), self.info(),
-                )  # fmt: skip
-            self._round(mixture, jumps, rates)
-            # Where the mixture does not fit, walk.
-            jumps = _JUMPS if rates[True][-1] > _RARE else 1
-            self.left[-1] = _correlation(start, self._state())
-            if self.left[-1] < _CORRELATION:
-                break
-        self.walked.append(sum(rates[False]) / len(rates[False]))
-        self.jumped.append(sum(rates[True]) / len(rates[True]))
-
-    def _state(self) -> Tensor:
-        return torch.cat([self.x.double(), self.s.unsqueeze(1)], dim=1)
-
-    def _round(self, mixture: _Mixture, jumps: int, rates: dict[bool, list[float]]) -> None:
-        q = mixture.log_prob(self.x)
-        for move in range(_MOVES):
-            jump = move < jumps
-            point, offset = mixture.draw(self.size, self.stream)
-            new = point if jump else self.x + self.step * offset
-            new_p = self.posterior.prior.unconstrained_log_prob(new)
-            with torch.no_grad():
-                new_s = (
-                    self.posterior.score(self.posterior.prior.constrain(new))
-                    .double()
-                    .nan_to_num(nan=-torch.inf, neginf=-torch.inf)
-                )
-            new_s = new_s.masked_fill(new_p == -torch.inf, -torch.inf)
-            new_q = mixture.log_prob(new) if jump else q
-            chance = torch.rand(
-                self.size, generator=self.stream, device=new.device, dtype=torch.float64
-            )
-            accepted = chance.log() < new_p - self.p + self.beta * (new_s - self.s) + q - new_q
-            self.x = torch.where(accepted.unsqueeze(1), new, self.x)
-            self.s, self.p, q = (
-                torch.where(accepted, new_s, self.s),
-                torch.where(accepted, new_p, self.p),
-                torch.where(accepted, new_q, q),
-            )
-            rates[jump].append(accepted.double().mean().item())
-            if not jump:
-                self.step *= math.exp(rates[jump][-1] - _WALKS_ACCEPTED)
-        self.evaluations += _MOVES * self.size
-
-    def info(self) -> TemperedInfo:
-        """Return the news so far."""
-        x = self.x.double()
-        columns = torch.cat([x - x.mean(0), torch.ones_like(x[:, :1])], dim=1)
-        families = columns.new_zeros(self.drawn, columns.shape[1]).index_add_(
-            0, self.ancestor, columns
-        ) / len(x)
-        spread = families.square().sum(0)
-        return TemperedInfo(
-            self.evaluations, tuple(self.exponents), tuple(self.walked), tuple(self.jumped), tuple(self.left),
-            tuple((x.var(0) / spread[:-1]).tolist()), self.log_normalizer, spread[-1].sqrt().item(),
-        )  # fmt: skip
+    rows = torch.randperm(size, generator=stream, device=posterior.device)[:n]
+    phi = posterior.prior.constrain(state.particles.x[rows]).float()
+    return phi, _info(posterior, state, path)
 
 
-class _Mixture:
-    """A Gaussian mixture fitted by expectation–maximisation; rare components are proposed more often than they occur."""
-
-    def __init__(
-        self,
-        x: Tensor,
-        components: int,
-        stream: torch.Generator,
-        *,
-        iterations: int = 12,
-        rows: int = 4_000,
-    ) -> None:
-        self.mean, self.deviation = x.mean(0), x.std(0).clamp_min(1e-30)
-        z = (
-            x[torch.randperm(len(x), generator=stream, device=x.device)[:rows]] - self.mean
-        ) / self.deviation
-        n, d = z.shape
-        centres, nearest = z[:1], z.new_full((n,), torch.inf)
-        for turn in range(components - 1):
-            nearest = torch.minimum(nearest, ((z - centres[-1]) ** 2).sum(-1))
-            # The farthest rows first: a mode of few particles must get a component. The rest by
-            # k-means++.
-            pick = (
-                nearest.argmax().view(1)
-                if 2 * turn < components
-                else torch.multinomial(nearest.clamp_min(1e-30), 1, generator=stream)
-            )
-            centres = torch.cat([centres, z[pick]])
-        share = functional.one_hot(torch.cdist(z, centres).argmin(1), components).to(z.dtype)
-        for _ in range(iterations):
-            size = share.sum(0)
-            self.centres = share.T @ z / size.clamp_min(1e-6).unsqueeze(-1)
-            scatter = torch.stack(
-                [
-                    ((z - c) * r.unsqueeze(-1)).T @ (z - c)
-                    for c, r in zip(self.centres, share.T, strict=True)
-                ]
-            )
-            pooled = torch.diag(
-                scatter.diagonal(dim1=1, dim2=2).sum(0) / n + 1e-6
-            )  # a component of few rows leans on what is common to all
-            self.factors = torch.linalg.cholesky((scatter + d * pooled) / (size + d).view(-1, 1, 1))
-            self.inverses = torch.linalg.inv(self.factors)
-            self.weights = (size + 1e-2) / (size + 1e-2).sum()
-            share = self._joint(z).softmax(-1)
-        self.weights = self.weights.sqrt() / self.weights.sqrt().sum()
-
-    def _joint(self, z: Tensor) -> Tensor:
-        squares = torch.stack(
-            [
-                (((z - c) @ inverse.T) ** 2).sum(-1)
-                for c, inverse in zip(self.centres, self.inverses, strict=True)
-            ],
-            -1,
-        )
-        joint: Tensor = (
-            self.weights.log() + self.inverses.diagonal(dim1=1, dim2=2).log().sum(-1) - squares / 2
-        )
-        return joint
-
-    def log_prob(self, x: Tensor) -> Tensor:
-        """Return the log density, up to a constant."""
-        return self._joint((x - self.mean) / self.deviation).logsumexp(-1).double()
-
-    def draw(self, n: int, stream: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Draw points, and their offsets from the centres of their components."""
-        component = torch.multinomial(self.weights, n, replacement=True, generator=stream)
-        counts = component.bincount(minlength=len(self.weights)).tolist()
-        noise = torch.split(
-            torch.randn(n, len(self.mean), generator=stream, device=self.mean.device), counts
-        )
-        offsets = torch.cat(
-            [part @ factor.T for part, factor in zip(noise, self.factors, strict=True)]
-        )
-        points = offsets + self.centres.repeat_interleave(
-            component.bincount(minlength=len(self.weights)), 0
-        )
-        order = torch.randperm(n, generator=stream, device=self.mean.device)
-        return self.mean + points[order] * self.deviation, offsets[order] * self.deviation
-
-
-def _next_exponent(s: Tensor, beta: float, least: float) -> float:
-    """Return the largest β whose weights have at least that effective size."""
-    low, high = beta, 1.0
-    for attempt in range(50):
-        middle = high if attempt == 0 else (low + high) / 2
-        weights = ((middle - beta) * s).softmax(0)
-        low, high = (middle, high) if 1 / (weights**2).sum() >= least else (low, middle)
-    return low if low > beta else high
-
-
-def _systematic(weights: Tensor, n: int, stream: torch.Generator) -> Tensor:
-    """Draw ``n`` rows, each as often as its weight says up to one."""
-    places = torch.arange(n, dtype=torch.float64, device=weights.device) + torch.rand(
-        1, generator=stream, dtype=torch.float64, device=weights.device
+def initial_state(posterior: Target) -> TemperedState:
+    """Return the state at β = 0: the bank's prior draws."""
+    score = posterior.bank_scores().double()
+    if not torch.isfinite(score).any():
+        raise InputError("prior: expected draws inside the training prior's support, got none")
+    x = posterior.prior.unconstrain(posterior.bank.phi)
+    particles = Particles(
+        x=x,
+        score=score,
+        log_prior=posterior.prior.unconstrained_log_prob(x),
+        ancestor=torch.arange(len(score), device=posterior.device),
     )
-    return torch.searchsorted(weights.cumsum(0), places / n).clamp_max(len(weights) - 1)
+    # The best step size of a random walk on a Gaussian, in standard deviations.
+    step = 2.38 / math.sqrt(x.shape[1])
+    return TemperedState(particles, exponent=0.0, log_normalizer=0.0, step=step, evaluations=0)
 
 
-def _correlation(a: Tensor, b: Tensor) -> float:
-    """Return the largest correlation of a column of one with the same column of the other."""
-    a, b = a - a.mean(0), b - b.mean(0)
-    return (
-        ((a * b).mean(0) / ((a**2).mean(0) * (b**2).mean(0)).sqrt().clamp_min(1e-300))
-        .abs()
-        .max()
-        .item()
+def reweight_and_resample(
+    state: TemperedState, size: int, stream: torch.Generator
+) -> TemperedState:
+    """Go on to the next exponent with ``size`` particles, resampled by their weights."""
+    score = state.particles.score
+    if state.exponent > 0:
+        least = _EFFECTIVE_SHARE * size
+    else:
+        # The bank's draws may be more than the particles, and some outside the support.
+        least = min(size, _EFFECTIVE_SHARE * int(torch.isfinite(score).sum()))
+    exponent = next_exponent(score, state.exponent, least)
+    log_weights = (exponent - state.exponent) * score
+    log_mean_weight = (log_weights.logsumexp(0) - math.log(len(score))).item()
+    rows = systematic_resampling(log_weights.softmax(0), size, stream)
+    return state._replace(
+        particles=state.particles.take(rows),
+        exponent=exponent,
+        log_normalizer=state.log_normalizer + log_mean_weight,
     )
+
+
+def next_exponent(score: Tensor, exponent: float, least: float) -> float:
+    """Return the largest β up to 1 whose weights e^{Δβ s} have that effective sample size.
+
+    By bisection, after 1 itself was tried.
+
+    Args:
+        score: s of the particles (N,).
+        exponent: the present β.
+        least: the effective sample size to keep.
+    """
+    if effective_sample_size((1.0 - exponent) * score) >= least:
+        return 1.0
+    low = exponent
+    high = 1.0
+    for _ in range(49):
+        middle = (low + high) / 2
+        if effective_sample_size((middle - exponent) * score) >= least:
+            low = middle
+        else:
+            high = middle
+    return low if low > exponent else high
+
+
+def decorrelate(
+    posterior: Target, state: TemperedState, stream: torch.Generator, max_evaluations: int
+) -> tuple[TemperedState, Temperature]:
+    """Move the particles in rounds until they have forgotten where they were.
+
+    Ends early, and says so, where the next round would exceed the budget.
+    """
+    mixture = fit_gaussian_mixture(state.particles.x, _COMPONENTS, stream)
+    start = _statistics(state.particles)
+    evaluations = MOVES * len(state.particles.x)
+    temperature = Temperature(state.exponent, 1.0, [], [], complete=True)
+    jumps = _JUMPS
+    for _ in range(_ROUNDS):
+        if state.evaluations + evaluations > max_evaluations:
+            return state, temperature._replace(complete=False)
+        particles, step, jumped, walked = move(
+            posterior,
+            state.particles,
+            mixture,
+            exponent=state.exponent,
+            step=state.step,
+            jumps=jumps,
+            stream=stream,
+        )
+        state = state._replace(
+            particles=particles, step=step, evaluations=state.evaluations + evaluations
+        )
+        temperature = temperature._replace(
+            correlation=_largest_correlation(start, _statistics(particles)),
+            jump_acceptance=temperature.jump_acceptance + jumped,
+            walk_acceptance=temperature.walk_acceptance + walked,
+        )
+        if temperature.correlation < _CORRELATION:
+            break
+        jumps = _JUMPS if jumped[-1] > _RARELY_ACCEPTED else _JUMPS_WHERE_RARE
+    return state, temperature
+
+
+def _statistics(particles: Particles) -> Tensor:
+    """Return what has to be forgotten: coordinates and score, (N, D + 1)."""
+    return torch.cat([particles.x.double(), particles.score.unsqueeze(1)], dim=1)
+
+
+def _largest_correlation(a: Tensor, b: Tensor) -> float:
+    """Return the largest correlation of a column of ``a`` with the same column of ``b``."""
+    a = a - a.mean(0)
+    b = b - b.mean(0)
+    covariance = (a * b).mean(0)
+    variances = (a**2).mean(0) * (b**2).mean(0)
+    return (covariance / variances.sqrt().clamp_min(1e-300)).abs().max().item()
+
+
+def _info(posterior: Target, state: TemperedState, path: list[Temperature]) -> TemperedInfo:
+    complete = [temperature for temperature in path if temperature.complete]
+    effective_samples, normalizer_error = _errors(state.particles, len(posterior.bank.phi))
+    return TemperedInfo(
+        evaluations=state.evaluations,
+        exponents=tuple(temperature.exponent for temperature in path),
+        walk_acceptance=tuple(_mean(temperature.walk_acceptance) for temperature in complete),
+        jump_acceptance=tuple(_mean(temperature.jump_acceptance) for temperature in complete),
+        correlation=tuple(temperature.correlation for temperature in path),
+        effective_samples=effective_samples,
+        log_normalizer=state.log_normalizer,
+        normalizer_error=normalizer_error,
+    )
+
+
+def _errors(particles: Particles, draws: int) -> tuple[tuple[float, ...], float]:
+    """Return the effective sample size per parameter and the standard error of log C.
+
+    Both from sums over families, the particles of one ancestor, as in Lee and Whiteley: families,
+    not particles, are independent.
+    """
+    x = particles.x.double()
+    columns = torch.cat([x - x.mean(0), torch.ones_like(x[:, :1])], dim=1)
+    families = columns.new_zeros(draws, columns.shape[1])
+    families = families.index_add_(0, particles.ancestor, columns) / len(x)
+    variance = families.square().sum(0)
+    effective_samples = x.var(0) / variance[:-1]
+    return tuple(effective_samples.tolist()), variance[-1].sqrt().item()
+
+
+def _mean(rates: list[float]) -> float:
+    return sum(rates) / len(rates)

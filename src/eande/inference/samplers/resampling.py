@@ -1,0 +1,26 @@
+"""Weighted particles: their effective sample size, and resampling them by their weights.
+
+Reference:
+    Douc, Cappé and Moulines, *Comparison of resampling schemes for particle filtering*, 2005.
+"""
+
+import torch
+from torch import Tensor
+
+
+def effective_sample_size(log_weights: Tensor) -> float:
+    """Return (Σ w)² / Σ w² of log weights (N,)."""
+    return (1 / (log_weights.softmax(0) ** 2).sum()).item()
+
+
+def systematic_resampling(weights: Tensor, n: int, stream: torch.Generator) -> Tensor:
+    """Draw ``n`` rows, each n times its weight, rounded up or down.
+
+    Args:
+        weights: of the rows (N,), with sum 1, in float64.
+        n: how many rows to draw.
+        stream: the common random offset.
+    """
+    offset = torch.rand(1, generator=stream, dtype=torch.float64, device=weights.device)
+    places = torch.arange(n, dtype=torch.float64, device=weights.device) + offset
+    return torch.searchsorted(weights.cumsum(0), places / n).clamp_max(len(weights) - 1)
