@@ -1,10 +1,12 @@
-"""Time the Lorenz 96 simulator against what one would use instead, and write what was measured to a result file.
+r"""Time the Lorenz 96 simulator against what one would use instead.
 
-    python benchmarks/lorenz96.py --device cpu|cuda --size toy|full --output results/lorenz96-speed-cpu.json
+    python benchmarks/lorenz96.py --device cpu|cuda --size toy|full \
+        --output results/lorenz96-speed-cpu.json
 
-On the CPU: scipy's ``solve_ivp`` called once per simulation, at the loosest tolerance that is as accurate as the simulator's fixed step, and
-the same scheme in batched torch. On a GPU: torchdiffeq and diffrax with the same fixed step, and the limits that arithmetic and latency set.
-Every time is the median of the repeats, and the contestants take turns, so that a busy machine slows all of them.
+On the CPU: scipy's ``solve_ivp`` called once per simulation, at the loosest tolerance that is as
+accurate as the simulator's fixed step, and the same scheme in batched torch. On a GPU: torchdiffeq
+and diffrax with the same fixed step, and the limits that arithmetic and latency set. Every time is
+the median of the repeats, and the methods take turns, so that a busy machine slows all of them.
 """
 
 import argparse
@@ -31,25 +33,35 @@ SEED = 0
 LIBRARIES = ("numba", "torchdiffeq", "diffrax", "jax")
 # Of one H200, in float64 without and float32 without tensor cores, as its data sheet has them.
 PEAK = {"float64": 34e12, "float32": 67e12}
-# Per variable and step, a fused multiply-add counted as two: four tendencies of 7, and 2 + 4 + 4 + 3 for stages and weighted sums.
+# Per variable and step, a fused multiply-add counted as two: four tendencies of 7, and
+# 2 + 4 + 4 + 3 for stages and weighted sums.
 FLOP_PER_VARIABLE = 41
-# Time over which accuracy is compared: longer, the chaos drowns the scheme's error at large forcing (it is saturated after one time unit).
+# Time over which accuracy is compared: over longer ones chaos amplifies all errors at large
+# forcing, until they saturate after one time unit.
 HORIZON = 0.2
 
 
 @dataclass(frozen=True)
 class Size:
-    """How much work a run is."""
+    """How much work a run is.
 
-    simulations: int  # side by side
-    observations: int  # of each in the simulator's own run
-    other_observations: (
-        int  # of each in the runs of batched comparators, which cost too much for all
-    )
-    single: int = 8  # trajectories integrated one by one with solve_ivp
-    single_time: float = 4.0  # time units of each of these
-    compared: int = 16  # trajectories over which accuracy is compared
-    repeats: int = 3  # of every timing
+    Args:
+        simulations: side by side.
+        observations: of each, in the simulator's own run.
+        other_observations: of each, in the runs of the other batched methods, which are slower.
+        single: trajectories integrated one by one with solve_ivp.
+        single_time: time units of each of these.
+        compared: trajectories over which accuracy is compared.
+        repeats: of every timing.
+    """
+
+    simulations: int
+    observations: int
+    other_observations: int
+    single: int = 8
+    single_time: float = 4.0
+    compared: int = 16
+    repeats: int = 3
 
 
 SIZES = {
@@ -75,7 +87,7 @@ def time_all(calls: Mapping[str, Callable[[], object]], repeats: int) -> dict[st
 
 
 def steps_of(system: Lorenz96) -> int:
-    """Return the Runge–Kutta steps of one trajectory, those of the first interval in their pieces."""
+    """Return the Runge–Kutta steps of one trajectory; those of the first interval are smaller."""
     return system.skipped_steps + (system.observations + FIRST_PIECES - 1) * system.substeps
 
 
@@ -83,9 +95,9 @@ def draw(n: int) -> tuple[np.ndarray, np.ndarray]:
     """Draw standard normal starts and the forcings of parameters from the prior."""
     system = Lorenz96()
     phi = system.prior.sample(n, seed=SEED).double().numpy()
-    return np.random.default_rng(SEED).standard_normal(
-        (n, system.slow * (1 + system.fast))
-    ), np.hypot(phi[:, 0], phi[:, 1])
+    variables = system.slow * (1 + system.fast)
+    start = np.random.default_rng(SEED).standard_normal((n, variables))
+    return start, np.hypot(phi[:, 0], phi[:, 1])
 
 
 def solve(
@@ -96,13 +108,18 @@ def solve(
     method: str,
     tolerance: float,
 ) -> Any:
-    """Integrate one trajectory as a user of scipy would: a right-hand side in vectorised NumPy and one call of ``solve_ivp``."""
+    """Integrate one trajectory as a user of scipy would.
+
+    That is a right-hand side in vectorised NumPy and one call of ``solve_ivp``.
+    """
     from scipy.integrate import solve_ivp
 
-    slow, fast = system.slow, system.fast
+    slow = system.slow
+    fast = system.fast
 
     def tendency(_time: float, state: np.ndarray) -> np.ndarray:
-        u, v = state[:slow], state[slow:]
+        u = state[:slow]
+        v = state[slow:]
         mean = v.reshape(slow, fast).mean(axis=1)
         du = (
             -np.roll(u, 1) * (np.roll(u, 2) - np.roll(u, -1))
@@ -123,8 +140,12 @@ def solve(
 
 
 def same_accuracy(start: np.ndarray, forcing: np.ndarray) -> list[dict[str, float]]:
-    """Return, for tolerances from tight to loose, the median over trajectories of solve_ivp's error over that of the fixed step."""
-    system, times = Lorenz96(), np.array([HORIZON])
+    """Return the median over trajectories of solve_ivp's error over that of the fixed step.
+
+    There is an entry per tolerance, from tight to loose.
+    """
+    system = Lorenz96()
+    times = np.array([HORIZON])
     exact = np.stack(
         [
             solve(system, x, f, times, "DOP853", 1e-12).y[:, -1]
@@ -154,8 +175,12 @@ def same_accuracy(start: np.ndarray, forcing: np.ndarray) -> list[dict[str, floa
 
 
 def loosest(found: list[dict[str, float]]) -> float:
-    """Return the loosest tolerance up to which all are at least as accurate as the fixed step (beyond, errors are erratic)."""
-    return ([found[0], *takewhile(lambda one: one["error_ratio"] <= 1, found)])[-1]["tolerance"]
+    """Return the loosest tolerance up to which all are at least as accurate as the fixed step.
+
+    Beyond it errors are erratic.
+    """
+    accurate = list(takewhile(lambda one: one["error_ratio"] <= 1, found))
+    return (accurate or found[:1])[-1]["tolerance"]
 
 
 def on_cpu(size: Size, record: ResultFile) -> None:
@@ -167,15 +192,14 @@ def on_cpu(size: Size, record: ResultFile) -> None:
     cores = numba.get_num_threads()
     torch.set_num_threads(cores)
     begin, forcing = draw(size.simulations)
-    start = trajectories(begin, forcing, Lorenz96(observations=1, spin_up=10.0))[:, -1].astype(
-        np.float64
-    )
-    record.add("accuracy", found := same_accuracy(start[: size.compared], forcing[: size.compared]))
-    record.add("tolerance", tolerance := loosest(found))
-    ours, short = (
-        Lorenz96(observations=size.observations),
-        Lorenz96(observations=size.other_observations),
-    )
+    spun_up = trajectories(begin, forcing, Lorenz96(observations=1, spin_up=10.0))
+    start = spun_up[:, -1].astype(np.float64)
+    found = same_accuracy(start[: size.compared], forcing[: size.compared])
+    record.add("accuracy", found)
+    tolerance = loosest(found)
+    record.add("tolerance", tolerance)
+    ours = Lorenz96(observations=size.observations)
+    short = Lorenz96(observations=size.other_observations)
     times = np.arange(1, round(size.single_time / ours.interval) + 1) * ours.interval
 
     def one_by_one(tolerance: float) -> None:
@@ -194,33 +218,33 @@ def on_cpu(size: Size, record: ResultFile) -> None:
         "solve_ivp_ten_times_looser": partial(one_by_one, 10 * tolerance),
         "torch": partial(short.reference, torch.as_tensor(start), torch.as_tensor(forcing)),
     }
-    # The pieces of the first interval's steps count as cost of ours, and as time units of torch's run, in whose few observations they weigh more.
-    units = dict.fromkeys(calls, size.simulations * ours.observations * ours.interval) | {
-        "torch": size.simulations * steps_of(short) * short.step
+    # The smaller steps of the first interval count as cost of ours, and as time units of torch's
+    # run, of whose few observations they are a larger part.
+    time_units = size.simulations * ours.observations * ours.interval
+    units = {
+        "ours": time_units,
+        "ours_one_thread": time_units,
+        "solve_ivp": size.single * size.single_time,
+        "solve_ivp_ten_times_looser": size.single * size.single_time,
+        "torch": size.simulations * steps_of(short) * short.step,
     }
-    units |= dict.fromkeys(
-        ("solve_ivp", "solve_ivp_ten_times_looser"), size.single * size.single_time
-    )
     cost = {name: seconds / units[name] for name, seconds in time_all(calls, size.repeats).items()}
     record.add("seconds_per_simulation_and_time_unit", cost)
-    one = cost["solve_ivp"] / cost["ours_one_thread"]
-    record.add(
-        "ratios",
-        {name: cost[name] / cost["ours"] for name in cost if name != "ours"}
-        | {"solve_ivp_over_ours_one_thread": one},
-    )
+    ratios = {name: cost[name] / cost["ours"] for name in cost if name != "ours"}
+    ratios["solve_ivp_over_ours_one_thread"] = cost["solve_ivp"] / cost["ours_one_thread"]
+    record.add("ratios", ratios)
     record.add("targets", {"solve_ivp": 20, "torch": 3})
 
 
 def by_torchdiffeq(system: Lorenz96, start: Tensor, forcing: Tensor) -> Callable[[], Tensor]:
-    """Return a call of torchdiffeq's fixed-step "rk4" (the 3/8 rule: four tendencies a step, as in the classical scheme); the start comes first."""
+    """Return a call of torchdiffeq's fixed-step "rk4"; the start comes first in its result.
+
+    This is the 3/8 rule, with four tendencies a step as in the classical scheme.
+    """
     from torchdiffeq import odeint
 
-    times = (
-        torch.arange(system.observations + 1, dtype=torch.float64, device=start.device)
-        * system.interval
-    )
-
+    index = torch.arange(system.observations + 1, dtype=torch.float64, device=start.device)
+    times = index * system.interval
     return partial(
         odeint,
         lambda _time, state: system.tendency(state, forcing),
@@ -232,10 +256,12 @@ def by_torchdiffeq(system: Lorenz96, start: Tensor, forcing: Tensor) -> Callable
 
 
 def by_diffrax(system: Lorenz96, start: Tensor, forcing: Tensor) -> Callable[[], Any]:
-    """Return a compiled call of diffrax with a constant step; it has no classical RK4, so that is given to it as a tableau; the start comes first."""
-    os.environ.setdefault(
-        "XLA_PYTHON_CLIENT_PREALLOCATE", "false"
-    )  # or jax takes three quarters of the card
+    """Return a compiled call of diffrax with a constant step; the start comes first in its result.
+
+    diffrax has no classical RK4, so that is given to it as a tableau.
+    """
+    # Without it jax allocates three quarters of the GPU's memory.
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     import diffrax
     import jax
     import jax.numpy as jnp
@@ -243,7 +269,8 @@ def by_diffrax(system: Lorenz96, start: Tensor, forcing: Tensor) -> Callable[[],
     jax.config.update("jax_enable_x64", True)
     if start.is_cuda and jax.default_backend() != "gpu":
         raise ImportError("jax finds no GPU")
-    slow, fast = system.slow, system.fast
+    slow = system.slow
+    fast = system.fast
     stages = tuple(np.array(row) for row in ([0.5], [0.0, 0.5], [0.0, 0.0, 1.0]))
     weights = np.array([1.0, 2.0, 2.0, 1.0]) / 6
 
@@ -260,7 +287,8 @@ def by_diffrax(system: Lorenz96, start: Tensor, forcing: Tensor) -> Callable[[],
             return 4
 
     def tendency(_time: Any, state: Any, force: Any) -> Any:
-        u, v = state[:, :slow], state[:, slow:]
+        u = state[:, :slow]
+        v = state[:, slow:]
         mean = v.reshape(-1, slow, fast).mean(2)
         du = (
             -jnp.roll(u, 1, 1) * (jnp.roll(u, 2, 1) - jnp.roll(u, -1, 1))
@@ -269,45 +297,55 @@ def by_diffrax(system: Lorenz96, start: Tensor, forcing: Tensor) -> Callable[[],
             - system.h * system.c * mean
         )
         advection = -system.b * jnp.roll(v, -1, 1) * (jnp.roll(v, -2, 1) - jnp.roll(v, 1, 1))
-        return jnp.concatenate(
-            [du, system.c * (advection - v + system.h / fast * jnp.repeat(u, fast, 1))], 1
-        )
+        dv = system.c * (advection - v + system.h / fast * jnp.repeat(u, fast, 1))
+        return jnp.concatenate([du, dv], 1)
 
     @jax.jit
     def integrate(state: Any, force: Any) -> Any:
         times = jnp.arange(system.observations + 1) * system.interval
         return diffrax.diffeqsolve(
-            diffrax.ODETerm(tendency), ClassicalRK4(), 0.0, system.observations * system.interval, system.step, state, force,
-            saveat=diffrax.SaveAt(ts=times), max_steps=2 * system.observations * system.substeps, throw=False,
-        ).ys  # fmt: skip
+            diffrax.ODETerm(tendency),
+            ClassicalRK4(),
+            0.0,
+            system.observations * system.interval,
+            system.step,
+            state,
+            force,
+            saveat=diffrax.SaveAt(ts=times),
+            max_steps=2 * system.observations * system.substeps,
+            throw=False,
+        ).ys
 
-    state, force = jnp.asarray(start.cpu().numpy()), jnp.asarray(forcing.cpu().numpy())
+    state = jnp.asarray(start.cpu().numpy())
+    force = jnp.asarray(forcing.cpu().numpy())
     return lambda: integrate(state, force).block_until_ready()
 
 
 def on_cuda(size: Size, record: ResultFile) -> None:
-    """Compare the CUDA kernel with torchdiffeq and diffrax on the same card, and with the limits that arithmetic and latency set."""
+    """Compare the CUDA kernel with torchdiffeq and diffrax on the same GPU.
+
+    Also compare it with the limits that arithmetic and latency set.
+    """
     from eande.simulators.lorenz96_cuda import trajectories
 
-    long, short = (
-        Lorenz96(observations=size.observations),
-        Lorenz96(observations=size.other_observations),
-    )
+    long = Lorenz96(observations=size.observations)
+    short = Lorenz96(observations=size.other_observations)
     begin, force = (torch.as_tensor(x, device="cuda") for x in draw(size.simulations))
     began = time.perf_counter()
     start = trajectories(begin, force, Lorenz96(observations=1, spin_up=10.0))[:, -1].double()
     torch.cuda.synchronize()
     record.add("first_call_seconds", time.perf_counter() - began)
-    trajectories(start, force, long)  # so that memory is there and the clock is up
+    # A warm-up: memory is allocated and the clock is up.
+    trajectories(start, force, long)
     calls = {
         "all": partial(trajectories, start, force, long),
         "one": partial(trajectories, start[:1], force[:1], long),
     }
-    record.add("seconds_of_kernel", seconds := time_all(calls, size.repeats))
+    seconds = time_all(calls, size.repeats)
+    record.add("seconds_of_kernel", seconds)
     operations = FLOP_PER_VARIABLE * start.numel() * steps_of(long)
-    limits = {f"arithmetic_{name}": operations / rate for name, rate in PEAK.items()} | {
-        "latency": seconds["one"]
-    }
+    limits = {f"arithmetic_{name}": operations / rate for name, rate in PEAK.items()}
+    limits["latency"] = seconds["one"]
     record.add("limits_in_seconds", limits)
     record.add(
         "fraction_of_limit_reached",
@@ -323,12 +361,14 @@ def on_cuda(size: Size, record: ResultFile) -> None:
     for name, build in {"torchdiffeq": by_torchdiffeq, "diffrax": by_diffrax}.items():
         try:
             call = build(short, start, force)
-            answer = call()  # the warm-up
-        except Exception as error:  # whatever a library of another version raises, or its absence: the rest should not be lost
+            # The first call compiles.
+            answer = call()
+        except Exception as error:
+            # Of a library that is absent or of another version: the other results are kept.
             record.add(f"{name}_failed", repr(error))
             continue
         other = np.asarray(answer.cpu() if isinstance(answer, Tensor) else answer)
-        # They integrate the same system: after one interval they differ by the error of the scheme alone.
+        # After one interval they differ by the error of the scheme alone.
         record.add(
             f"{name}_rms_difference_after_one_interval",
             float(np.sqrt(((other[1] - ours[:, 0].cpu().numpy()) ** 2).mean())),

@@ -1,10 +1,13 @@
-"""Measure on a fitted Lorenz 96 model what the diagnostics promise: which observations do not belong, and which direction the data cannot tell.
+r"""Measure on a fitted Lorenz 96 model what the diagnostics promise.
 
-    python benchmarks/lorenz96_diagnostics.py --size toy|full --output results/lorenz96-diagnostics.json
+    python benchmarks/lorenz96_diagnostics.py --size toy|full \
+        --output results/lorenz96-diagnostics.json
 
-belongs            p-values of genuine windows, and of four kinds of others: of the system with b = 1, with much and with less noise, and with
-                   their times shuffled, against a reference of held-out simulations
-identifiability    the angle between the sloppy direction and the tangent of the circle that gives the same data, over the prior
+belongs            p-values of genuine windows, and of four kinds of others: of the system with
+                   b = 1, with much and with less noise, and with their times shuffled, against a
+                   reference of held-out simulations
+identifiability    the angle between the sloppy direction and the tangent of the circle that gives
+                   the same data, over the prior
 """
 
 import argparse
@@ -36,7 +39,7 @@ class Size:
         study: the size of the study that the model is fitted at.
         reference: simulations that the observations are compared with.
         observations: genuine ones; of the others a tenth.
-        bank: simulations, four windows each, that carry the covariance of scores.
+        bank: simulations, four windows each, over which the covariance of scores is estimated.
         points: of the prior, where the directions are looked at.
     """
 
@@ -53,7 +56,7 @@ SIZES = {"full": Size(), "toy": Size("toy", 320, 40, 40, 20)}
 def windows(
     size: Size, n: int, name: str, *, b: float = 10.0, each: int = 1
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Simulate ``n`` parameters and windows of each; return them with the number of the simulation."""
+    """Simulate ``n`` parameters and windows of each; also return the number of the simulation."""
     simulator = Lorenz96(observations=STUDY_SIZES[size.study].observations, device="cpu", b=b)
     return study_data.windows(simulator, n, derive_seed(0, name), each=each)
 
@@ -62,9 +65,11 @@ def measure_belonging(
     size: Size, model: eande.EmbedAndEmulate, reference: eande.Simulations, record: ResultFile
 ) -> None:
     """Count how often p is under the level, for genuine windows and for four kinds of others."""
-    belongs, few = eande.Belongs(model, reference), max(2, size.observations // 10)
+    belongs = eande.Belongs(model, reference)
+    few = max(2, size.observations // 10)
     genuine = windows(size, size.observations, "genuine")[1]
-    some, noise = genuine[:few], torch.randn(genuine[:few].shape, generator=generator(0, "noise"))
+    some = genuine[:few]
+    noise = torch.randn(some.shape, generator=generator(0, "noise"))
     spread = some.std(dim=1, keepdim=True)
     shuffled = torch.stack(
         [y[torch.randperm(len(y), generator=generator(0, "times", i))] for i, y in enumerate(some)]
@@ -98,7 +103,7 @@ def measure_identifiability(
     size: Size, model: eande.EmbedAndEmulate, bank: eande.Simulations, record: ResultFile
 ) -> None:
     """Compare the directions found with radius and tangent."""
-    # Where the whole circle lies in the square; the emulator is not asked at the origin, where there is no tangent.
+    # Where the whole circle lies in the square, but not at the origin, where there is no tangent.
     phi = model.prior.sample(20 * size.points, seed=derive_seed(0, "points"))
     radius = phi.norm(dim=1)
     phi = phi[(radius > 2) & (radius < 14)][: size.points]
@@ -106,18 +111,17 @@ def measure_identifiability(
     tangent = torch.stack([-phi[:, 1], phi[:, 0]], dim=1).double() / phi.norm(dim=1, keepdim=True)
     cosine = (found.directions[:, :, -1] * tangent).sum(1).abs()
     angle = cosine.clamp(max=1).acos().rad2deg()
-    values = found.eigenvalues
+    quantiles = {f"{share:.0%} quantile": angle.quantile(share).item() for share in (0.5, 0.9, 1.0)}
+    information = found.eigenvalues.median(0).values.tolist()
     record.add(
         "identifiability",
         {
             "points": len(phi),
-            "degrees_between_sloppy_direction_and_tangent": {
-                f"{share:.0%} quantile": angle.quantile(share).item() for share in (0.5, 0.9, 1.0)
-            },
-            "median_information": {"stiff": values[:, 0].median().item(), "sloppy": values[:, 1].median().item()},
+            "degrees_between_sloppy_direction_and_tangent": quantiles,
+            "median_information": {"stiff": information[0], "sloppy": information[1]},
             "equivalent_pairs": len(found.equivalent()),
         },
-    )  # fmt: skip
+    )
 
 
 def main() -> None:
@@ -138,15 +142,10 @@ def main() -> None:
     data = study_data.make_data(chosen, 0, "cpu", progress=True)
     model = train(chosen, "anchored", data, 0, "cpu", progress=True)
     record.add("held_out_log_ratio", max(entry["held_out_log_ratio"] for entry in model.history))
-    measure_belonging(
-        size, model, eande.Simulations(*windows(size, size.reference, "reference")), record
-    )
-    measure_identifiability(
-        size,
-        model,
-        eande.Simulations(*windows(size, size.bank, "bank", each=WINDOWS)),
-        record,
-    )
+    reference = eande.Simulations(*windows(size, size.reference, "reference"))
+    measure_belonging(size, model, reference, record)
+    bank = eande.Simulations(*windows(size, size.bank, "bank", each=WINDOWS))
+    measure_identifiability(size, model, bank, record)
 
 
 if __name__ == "__main__":

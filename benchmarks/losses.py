@@ -1,10 +1,12 @@
-"""Measure how much the normaliser C(y) varies over data when both losses are trained, or only one: what the symmetric loss is for.
+"""Measure how much the normaliser C(y) varies over data when both losses are trained, or one.
 
     python benchmarks/losses.py --size toy|full --output results/losses.json
 
-L_ΦY alone leaves a factor of y in the ratio open. How far C then drifts depends on how much room the score has: none on a sphere with a large
-temperature, much with a small one, and no end with free lengths. The simulator is the README's oscillation. Zeros say that the fit found nothing
-better than the prior: L_YΦ alone leaves a factor of φ open, which with free lengths nothing holds.
+This is what the symmetric loss is for. L_ΦY alone does not determine a factor of y in the ratio.
+How far C then drifts depends on the range of the score: small on a sphere with a large temperature,
+large with a small one, unbounded with free lengths. The simulator is the README's oscillation.
+Zeros mean that the fit found nothing better than the prior: L_YΦ alone does not determine a factor
+of φ, which with free lengths nothing bounds.
 """
 
 import argparse
@@ -52,7 +54,7 @@ SIZES = {"full": Size(), "toy": Size(seeds=1, simulations=60, fresh=20, draws=20
 
 
 def measure(size: Size, seed: int, settings: dict[str, Any]) -> tuple[float, float]:
-    """Fit one model; return its coefficient of variation of C and its mean log ratio on fresh data."""
+    """Fit one model; return the coefficient of variation of C and the log ratio on fresh data."""
     prior = eande.BoxPrior([1, 0], [4, 1])
     simulations = eande.simulate(oscillation, prior, size.simulations, seed=seed, progress=False)
     fresh = eande.simulate(oscillation, prior, size.fresh, seed=1_000 + seed, progress=False)
@@ -89,7 +91,8 @@ def main() -> None:
             found = np.array(
                 [measure(size, seed, settings | {"loss": loss}) for seed in range(size.seeds)]
             )
-            (variation, ratio), spread = found.mean(0).tolist(), found[:, 0].std().item()
+            variation, ratio = found.mean(0).tolist()
+            spread = found[:, 0].std().item()
             record.add(
                 f"{name}, {loss}",
                 {"cv_normalizer": variation, "standard_deviation": spread, "log_ratio": ratio},

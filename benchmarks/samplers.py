@@ -1,13 +1,17 @@
-"""Measure the sampler for many parameters on targets whose truth is known, beside emcee and nautilus where they are installed.
+"""Measure the sampler for many parameters on known targets, beside emcee and nautilus.
 
     python benchmarks/samplers.py --size toy|full --output results/samplers.json
 
-gaussian_linear    ten parameters, Gaussian prior and noise of variance 0.1: the posterior is N(y/2, 0.05)
-two_modes          ten parameters in a box, Mixture of width 0.1 at ±½ in every coordinate, weights 0.7 and 0.3
+gaussian_linear    ten parameters, Gaussian prior and noise of variance 0.1: the posterior is
+                   N(y/2, 0.05)
+two_modes          ten parameters in a box, Gaussians of width 0.1 at ±½ in every coordinate,
+                   weights 0.7 and 0.3
 two_moons          the common benchmark's observation (0, 0): two crescents of equal weight
 
-Ours and nautilus start from the prior, emcee's walkers from the best of 100,000 prior draws; evaluations before the start are not counted.
-Reported are the largest error of a mean in its own standard errors, the weight of the first mode, the number of evaluations and the seconds.
+emcee and nautilus run where they are installed. Ours and nautilus start from the prior, emcee's
+walkers from the best of 100,000 prior draws; evaluations before the start are not counted. Reported
+are the largest error of a mean in its own standard errors, the weight of the first mode, the number
+of evaluations and the seconds.
 """
 
 import argparse
@@ -27,6 +31,7 @@ from torch import Tensor, nn
 
 import eande
 from eande.inference.samplers.tempered import tempered
+from eande.priors.convert import as_prior
 from eande.similarities.dot import Dot
 from eande.simulators.sbibm import TASKS
 from eande.studies.records import ResultFile, provenance
@@ -44,9 +49,10 @@ class Size:
         samples: per run.
         emcee_seeds: likewise.
         walkers: of emcee.
-        steps: of emcee, of which the first quarter is thrown away; with 400 walkers about our number of evaluations.
+        steps: of emcee, of which the first quarter is burn-in; with 400 walkers about our number
+            of evaluations.
         nautilus_seeds: likewise.
-        effective: samples that nautilus is to reach.
+        effective: effective sample size that nautilus is to reach.
     """
 
     seeds: int = 10
@@ -90,10 +96,8 @@ def _two_modes(phi: Tensor) -> Tensor:
 
 
 def _two_moons(phi: Tensor) -> Tensor:
-    place = torch.stack([-(phi[:, 0] + phi[:, 1]).abs(), phi[:, 1] - phi[:, 0]], dim=1) / math.sqrt(
-        2
-    )
-    offset = -place - torch.tensor([0.25, 0.0])
+    turned = torch.stack([-(phi[:, 0] + phi[:, 1]).abs(), phi[:, 1] - phi[:, 0]], dim=1)
+    offset = -turned / math.sqrt(2) - torch.tensor([0.25, 0.0])
     radius = offset.norm(dim=1)
     inside = -((radius - 0.1) / 0.01).square() / 2 - radius.clamp(min=1e-6).log()
     return torch.where(offset[:, 0] > 0, inside, -1e4)
@@ -102,11 +106,10 @@ def _two_moons(phi: Tensor) -> Tensor:
 def _moons_spread() -> Tensor:
     """Return the standard deviations of the two moons, from a million exact draws."""
     generator = torch.Generator().manual_seed(0)
-    angle, radius = (
-        math.pi * (torch.rand(1_000_000, generator=generator) - 0.5),
-        0.1 + 0.01 * torch.randn(1_000_000, generator=generator),
-    )
-    along, across = 0.25 + radius * angle.cos(), radius * angle.sin()
+    angle = math.pi * (torch.rand(1_000_000, generator=generator) - 0.5)
+    radius = 0.1 + 0.01 * torch.randn(1_000_000, generator=generator)
+    along = 0.25 + radius * angle.cos()
+    across = radius * angle.sin()
     # The prior's two axes are turned by 45° against these, and ± along is as likely.
     return ((along.square().mean() + across.square().mean()) / 2).sqrt().repeat(2)
 
@@ -120,17 +123,33 @@ def make_targets() -> dict[str, Target]:
     wide = math.sqrt(0.1)
     return {
         "gaussian_linear": Target(
-            TASKS["gaussian_linear"].prior, lambda phi: (phi - OBSERVED).square().sum(1) / -0.2, OBSERVED / 2, torch.full((D,), math.sqrt(0.05)),
-            lambda phi: phi[:, 0] < OBSERVED[0] / 2, 0.5, lambda cube: stats.norm.ppf(cube) * wide,
+            prior=TASKS["gaussian_linear"].prior,
+            score=lambda phi: (phi - OBSERVED).square().sum(1) / -0.2,
+            mean=OBSERVED / 2,
+            deviation=torch.full((D,), math.sqrt(0.05)),
+            first_mode=lambda phi: phi[:, 0] < OBSERVED[0] / 2,
+            weight=0.5,
+            from_cube=lambda cube: stats.norm.ppf(cube) * wide,
         ),
         "two_modes": Target(
-            eande.BoxPrior([-1] * D, [1] * D), _two_modes, torch.full((D,), 0.2), torch.full((D,), math.sqrt(0.01 + 0.25 - 0.04)),
-            lambda phi: phi.mean(1) > 0, 0.7, _through_box,
+            prior=eande.BoxPrior([-1] * D, [1] * D),
+            score=_two_modes,
+            mean=torch.full((D,), 0.2),
+            deviation=torch.full((D,), math.sqrt(0.01 + 0.25 - 0.04)),
+            first_mode=lambda phi: phi.mean(1) > 0,
+            weight=0.7,
+            from_cube=_through_box,
         ),
         "two_moons": Target(
-            eande.BoxPrior([-1, -1], [1, 1]), _two_moons, torch.zeros(2), _moons_spread(), lambda phi: phi.sum(1) > 0, 0.5, _through_box,
+            prior=eande.BoxPrior([-1, -1], [1, 1]),
+            score=_two_moons,
+            mean=torch.zeros(2),
+            deviation=_moons_spread(),
+            first_mode=lambda phi: phi.sum(1) > 0,
+            weight=0.5,
+            from_cube=_through_box,
         ),
-    }  # fmt: skip
+    }
 
 
 class _Constant(nn.Module):
@@ -148,10 +167,9 @@ class _Score(nn.Module):
 
 
 def judge(target: Target, phi: Tensor, effective: Tensor) -> dict[str, float]:
-    """Compare samples (n, D), of which so many are worth independent ones, with the truth."""
-    errors = (phi.double().mean(0) - target.mean).abs() / (
-        target.deviation / effective.clamp(max=len(phi)).sqrt()
-    )
+    """Compare samples (n, D) of these effective sample sizes (D,) with the truth."""
+    standard_error = target.deviation / effective.clamp(max=len(phi)).sqrt()
+    errors = (phi.double().mean(0) - target.mean).abs() / standard_error
     return {
         "largest_error_of_mean": errors.max().item(),
         "weight": target.first_mode(phi).double().mean().item(),
@@ -178,10 +196,8 @@ def with_emcee(target: Target, seed: int, size: Size) -> dict[str, float]:
     """Run emcee's default move from prior draws chosen by their scores."""
     import emcee
 
-    prior, generator = (
-        eande.priors.prior.as_prior(target.prior),
-        torch.Generator().manual_seed(seed),
-    )
+    prior = as_prior(target.prior)
+    generator = torch.Generator().manual_seed(seed)
 
     def log_density(phi: np.ndarray) -> np.ndarray:
         tensor = torch.as_tensor(phi, dtype=torch.float32)
@@ -192,18 +208,16 @@ def with_emcee(target: Target, seed: int, size: Size) -> dict[str, float]:
 
     bank = prior.sample(100_000, seed=seed)
     best = target.score(bank).topk(10 * size.walkers).indices
-    start = (
-        bank[best[torch.randperm(len(best), generator=generator)[: size.walkers]]].double().numpy()
-    )
+    chosen = best[torch.randperm(len(best), generator=generator)[: size.walkers]]
+    start = bank[chosen].double().numpy()
     began = time.perf_counter()
     sampler = emcee.EnsembleSampler(size.walkers, len(target.mean), log_density, vectorize=True)
     sampler.random_state = np.random.RandomState(seed).get_state()
     sampler.run_mcmc(start, size.steps)
-    chain, discard = sampler.get_chain(), size.steps // 4
-    autocorrelation = np.nan_to_num(
-        emcee.autocorr.integrated_time(chain[discard:], quiet=True, tol=0), nan=size.steps
-    )
-    phi = torch.as_tensor(chain[discard:].reshape(-1, chain.shape[-1]))
+    chain = sampler.get_chain()[size.steps // 4 :]
+    autocorrelation = emcee.autocorr.integrated_time(chain, quiet=True, tol=0)
+    autocorrelation = np.nan_to_num(autocorrelation, nan=size.steps)
+    phi = torch.as_tensor(chain.reshape(-1, chain.shape[-1]))
     effective = torch.as_tensor(len(phi) / np.maximum(autocorrelation, 1))
     return judge(target, phi, effective) | {
         "evaluations": size.walkers * (size.steps + 1),
@@ -215,11 +229,18 @@ def with_nautilus(target: Target, seed: int, size: Size) -> dict[str, float]:
     """Run nautilus's nested sampling."""
     from nautilus import Sampler
 
+    def log_likelihood(phi: np.ndarray) -> np.ndarray:
+        return target.score(torch.as_tensor(phi, dtype=torch.float32)).double().numpy()
+
     began = time.perf_counter()
     sampler = Sampler(
-        target.from_cube, lambda phi: target.score(torch.as_tensor(phi, dtype=torch.float32)).double().numpy(),
-        n_dim=len(target.mean), vectorized=True, pass_dict=False, seed=seed,
-    )  # fmt: skip
+        target.from_cube,
+        log_likelihood,
+        n_dim=len(target.mean),
+        vectorized=True,
+        pass_dict=False,
+        seed=seed,
+    )
     sampler.run(n_eff=size.effective, n_like_max=2_000_000, verbose=False)
     phi, log_weights, _ = (torch.as_tensor(part) for part in sampler.posterior())
     chosen = torch.multinomial(
@@ -228,7 +249,7 @@ def with_nautilus(target: Target, seed: int, size: Size) -> dict[str, float]:
         replacement=True,
         generator=torch.Generator().manual_seed(seed),
     )
-    # Chosen again by weight: the error of that adds to the sampler's own.
+    # The error of resampling adds to the sampler's own.
     effective = torch.tensor(1 / (1 / sampler.n_eff + 1 / len(phi))).expand(len(target.mean))
     return judge(target, phi[chosen], effective) | {
         "evaluations": int(sampler.n_like),
@@ -250,11 +271,11 @@ def main() -> None:
         "provenance": provenance("emcee", "nautilus-sampler"),
     }
     record = ResultFile(asked.output, study="samplers", size=asked.size, **about)
-    runs: list[tuple[str, Callable[[Target, int, Size], dict[str, float]], int]] = [
-        ("tempered", ours, size.seeds)
-    ]
-    runs += [("emcee", with_emcee, size.emcee_seeds)] if find_spec("emcee") else []
-    runs += [("nautilus", with_nautilus, size.nautilus_seeds)] if find_spec("nautilus") else []
+    runs = [("tempered", ours, size.seeds)]
+    if find_spec("emcee"):
+        runs.append(("emcee", with_emcee, size.emcee_seeds))
+    if find_spec("nautilus"):
+        runs.append(("nautilus", with_nautilus, size.nautilus_seeds))
     for name, sample, seeds in runs:
         for label, target in make_targets().items():
             record.add(f"{name}, {label}", [sample(target, seed, size) for seed in range(seeds)])

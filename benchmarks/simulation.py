@@ -1,11 +1,15 @@
-"""Measure simulating, storing and reading, and write what was measured to a result file.
+r"""Measure simulating, storing and reading, and write what was measured to a result file.
 
-    python benchmarks/simulation.py --size toy|full --only executors,memory,reading,kills --output results/simulation.json
+    python benchmarks/simulation.py --size toy|full --only executors,memory,reading,kills \
+        --output results/simulation.json
 
-executors   seconds with one process, two worker processes, two processes of a pool and of a dask cluster, start of ours included
-memory      peak anonymous memory of writing a store and of an epoch of training on windows of it, above the interpreter's own
+executors   seconds with one process, two worker processes, two processes of a pool and of a dask
+            cluster, start of ours included
+memory      peak anonymous memory of writing a store and of an epoch of training on windows of it,
+            above the interpreter's own
 reading     windows per second from a store and from memory, the file cache warm
-kills       runs killed at random moments and resumed, a dask worker killed twice, two processes at one store: all bit for bit
+kills       runs killed at random moments and resumed, a dask worker killed twice, two processes at
+            one store: all bit for bit
 """
 
 import argparse
@@ -53,13 +57,13 @@ SIZES = {"toy": Size(8, 40, (40, 80), 1), "full": Size(240, 4_000, (1_000, 4_000
 
 
 def sleeping(phi: np.ndarray, rng: np.random.Generator, seconds: float = 0.0) -> np.ndarray:
-    """Simulate for so many seconds per simulation, without a core's help."""
+    """Simulate for that many seconds per simulation without using the processor."""
     time.sleep(seconds * len(phi))
     return phi + rng.standard_normal(phi.shape)
 
 
 def busy(phi: np.ndarray, rng: np.random.Generator, seconds: float = 0.0) -> np.ndarray:
-    """Simulate for so many seconds of a core per simulation."""
+    """Simulate for that many seconds of processor time per simulation."""
     until = time.process_time() + seconds * len(phi)
     while time.process_time() < until:
         sum(range(1_000))
@@ -72,7 +76,10 @@ def fields(phi: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 
 def executors(size: Size, record: ResultFile, folder: Path) -> None:
-    """Compare executors for simulators of 50 ms and 1 ms; every time includes the start of our own processes, not that of others."""
+    """Compare executors for simulators of 50 ms and 1 ms.
+
+    Times include the start of our own processes, not that of others.
+    """
     from distributed import Client, LocalCluster
 
     with (
@@ -123,7 +130,10 @@ def executors(size: Size, record: ResultFile, folder: Path) -> None:
 
 
 class PeakAnonymous:
-    """The largest anonymous resident memory of this process while it is watched, in MB above what it was at the start."""
+    """The largest anonymous resident memory of this process while it is watched.
+
+    In MB above what it was at the start.
+    """
 
     def __enter__(self) -> "PeakAnonymous":
         """Begin to watch."""
@@ -235,7 +245,7 @@ MEASURES: dict[str, Callable[..., dict[str, float]]] = {
 
 
 def in_new_process(measure: str, *arguments: object) -> Any:
-    """Measure in a process of its own: memory there is not what earlier measurements left behind."""
+    """Measure in a new process, whose memory holds nothing of earlier measurements."""
     # The allocator hands large pieces back at once, so that what is measured is what is used.
     environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536", "PYTHONWARNINGS": "ignore"}
     done = subprocess.run(
@@ -275,8 +285,11 @@ import sys, time, eande
 def slow(phi, rng):
     time.sleep(0.02)
     return phi + rng.standard_normal(phi.shape)
-eande.simulate(slow, eande.BoxPrior([-1, -1], [1, 1]), 1000, store=sys.argv[1], block_size=10, progress=False,
-               executor=None if sys.argv[2] == "None" else int(sys.argv[2]))
+executor = None if sys.argv[2] == "None" else int(sys.argv[2])
+prior = eande.BoxPrior([-1, -1], [1, 1])
+eande.simulate(
+    slow, prior, 1000, store=sys.argv[1], block_size=10, executor=executor, progress=False
+)
 """
 
 
@@ -286,7 +299,8 @@ def kills(size: Size, record: ResultFile, folder: Path) -> None:
     rng = random.Random(0)
     runs = []
     for run in range(size.kills):
-        path, executor = folder / f"killed-{run}.zarr", [None, 2][run % 2]
+        path = folder / f"killed-{run}.zarr"
+        executor = None if run % 2 == 0 else 2
         process = subprocess.Popen([sys.executable, "-c", SLOW, str(path), str(executor)])
         moment = rng.randrange(1, 95)
         while _commits(path) < moment:

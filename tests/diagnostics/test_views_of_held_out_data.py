@@ -17,7 +17,7 @@ from eande.simulation.read.views import fixed_views
 
 
 def of_windows():
-    """Return the exact model of the mean of windows of 20 numbers φ + noise, and simulations of 50."""
+    """Return the exact model of windows of 20 numbers φ + noise, and simulations of 50 numbers."""
     prior, width = eande.BoxPrior([-1], [1]), 2
     encoder = Function(
         lambda y: 20 * math.sqrt(width) * torch.stack([y.mean(1), torch.full((len(y),), -0.5)], 1)

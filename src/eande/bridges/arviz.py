@@ -26,10 +26,13 @@ def to_arviz(
     seed: int = 0,
     **options: Any,
 ) -> Any:
-    """Draw samples and return them as a DataTree with the groups ``posterior`` (each parameter by its name), ``sample_stats`` and ``prior``.
+    """Draw samples and return them as a DataTree.
 
-    Samples of acceptance–rejection are independent: they come as one chain. Several posteriors give one more dimension, ``observation``. What the
-    sampler said of its samples, such as how many are different, is in the attributes of ``sample_stats``: ArviZ cannot see it in the samples.
+    Its groups are ``posterior``, with each parameter under its name, ``sample_stats`` and
+    ``prior``. Samples of acceptance–rejection are independent: they come as one chain. Several
+    posteriors give one more dimension, ``observation``. What the sampler reports about its
+    samples, such as how many are different, is in the attributes of ``sample_stats``: ArviZ
+    cannot see it in the samples.
 
     Args:
         posterior: of one observation, or those of several, under one prior.
@@ -47,50 +50,58 @@ def to_arviz(
     wrong = next((one for one in chosen if not isinstance(one, Posterior)), None)
     if wrong is not None:
         raise InputError(
-            f"posterior: expected a Posterior (from a model: model.posterior(y)) or several, got {type(wrong).__name__}"
+            "posterior: expected a Posterior (from a model: model.posterior(y)) or several, "
+            f"got {type(wrong).__name__}"
         )
-    if any(one.prior is not chosen[0].prior for one in chosen):
+    prior = chosen[0].prior
+    if any(one.prior is not prior for one in chosen):
         raise InputError("posterior: expected several under one prior, got different priors")
-    _check_names(
-        chosen[0].prior.names,
-        {"chain", "draw"} | ({"observation", "log_ratio"} if several else set()),
-    )
-    # Seeds of their own: samples of one seed come from the same candidates.
+    taken = {"chain", "draw"}
+    if several:
+        taken |= {"observation", "log_ratio"}
+    _check_names(prior.names, taken)
+    # Seeds of their own: samples of one seed come from the same proposals.
     drawn = [
         one.sample(samples, seed=derive_seed(seed, i) if several else seed, **options)
         for i, one in enumerate(chosen)
     ]
-    ratios = np.stack(
-        [one.log_ratio(phi).cpu().numpy() for one, (phi, _) in zip(chosen, drawn, strict=True)],
-        axis=-1,
-    )[None]
-    values = np.stack([phi.cpu().numpy() for phi, _ in drawn], axis=1)[
-        None
-    ]  # chain, draw, observation, parameter
-    names, known = chosen[0].prior.names, chosen[0].prior
-    prior = known.sample(prior_samples, seed=seed).numpy()[None]
-    if not several:
-        values, ratios = values[:, :, 0], ratios[..., 0]
+    log_ratios = [
+        one.log_ratio(phi).cpu().numpy() for one, (phi, _) in zip(chosen, drawn, strict=True)
+    ]
+    # Axes: chain, draw, observation, parameter.
+    values = np.stack([phi.cpu().numpy() for phi, _ in drawn], axis=1)[None]
+    ratios = np.stack(log_ratios, axis=-1)[None]
+    dims = None
+    if several:
+        dims = {name: ["observation"] for name in (*prior.names, "log_ratio")}
+    else:
+        values = values[:, :, 0]
+        ratios = ratios[:, :, 0]
     tree = from_dict(
         {
-            "posterior": {name: values[..., d] for d, name in enumerate(names)},
+            "posterior": _by_name(prior.names, values),
             "sample_stats": {"log_ratio": ratios},
         },
-        dims={name: ["observation"] for name in (*names, "log_ratio")} if several else None,
+        dims=dims,
     )
-    # Apart: the same names have no observations here.
-    tree["prior"] = from_dict({"prior": {name: prior[..., d] for d, name in enumerate(names)}})[
-        "prior"
-    ]
+    # A call of its own: here the same names have no dimension of observations.
+    of_prior = prior.sample(prior_samples, seed=seed).numpy()[None]
+    tree["prior"] = from_dict({"prior": _by_name(prior.names, of_prior)})["prior"]
     tree["sample_stats"].attrs["sampler"] = [str(info) for _, info in drawn]
     return tree
+
+
+def _by_name(names: Sequence[str], values: np.ndarray) -> dict[str, np.ndarray]:
+    """Return the last axis of an array taken apart, one entry per parameter."""
+    return {name: values[..., d] for d, name in enumerate(names)}
 
 
 def _check_names(names: Sequence[str], taken: set[str]) -> None:
     """Refuse names of parameters that mean something else in the container."""
     if both := sorted(taken & set(names)):
         raise InputError(
-            f"names: expected parameters with names of their own, got {', '.join(map(repr, both))}, which ArviZ's container uses"
+            "names: expected parameters with names of their own, "
+            f"got {', '.join(map(repr, both))}, which ArviZ's container uses"
         )
 
 

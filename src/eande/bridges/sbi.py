@@ -1,4 +1,4 @@
-"""sbi: a fitted model as a potential for its samplers and diagnostics, and a trainer for its scripts.
+"""sbi: a fitted model as a potential for its samplers and diagnostics, and as one of its trainers.
 
 An sbi script changes one line::
 
@@ -7,8 +7,8 @@ An sbi script changes one line::
     posterior = trainer.build_posterior()
     posterior.sample((1_000,), x=x_observed)
 
-sbi runs a network on a copy of the datum for every parameter; here the datum is embedded when it is set, once. In this file alone parameters
-are called theta and data x, as sbi does.
+sbi runs a network on a copy of the datum for every parameter; here the datum is embedded once, when
+it is set. In this file alone parameters are called theta and data x, as sbi does.
 """
 
 from collections.abc import Mapping, Sequence
@@ -51,18 +51,28 @@ except ImportError as error:
     ) from None
 
 SAMPLERS = ("exact", "rejection", "importance", "mcmc", "vi")
-# What sbi's trainers take and has no meaning here: other losses, rounds, reports.
+# Options of sbi's trainers that have no meaning here: other losses, rounds, reports.
 _OF_SIMULATIONS = {"proposal", "from_round", "exclude_invalid_x", "data_device", "algorithm"}
 _OF_TRAINING = {
-    "num_classes", "gamma", "num_atoms", "show_train_summary", "retrain_from_scratch", "resume_training", "discard_prior_samples",
-    "force_first_round_loss", "dataloader_kwargs", "loss_kwargs",
-}  # fmt: skip
+    "num_classes",
+    "gamma",
+    "num_atoms",
+    "show_train_summary",
+    "retrain_from_scratch",
+    "resume_training",
+    "discard_prior_samples",
+    "force_first_round_loss",
+    "dataloader_kwargs",
+    "loss_kwargs",
+}
 
 
 class Potential(BasePotential):  # type: ignore[misc]
-    """log r(θ, x) + log p(θ), for sbi's posteriors: ``MCMCPosterior(Potential(model), prior)`` and the like.
+    """log r(θ, x) + log p(θ), for sbi's posteriors.
 
-    The encoder runs when ``x`` is set, once for each different one; data set together count as independent observations of one θ, as in sbi.
+    For instance ``MCMCPosterior(Potential(model), prior)``. The encoder runs when ``x`` is set,
+    once for each different one; data set together count as independent observations of one θ, as
+    in sbi.
 
     Args:
         model: fitted.
@@ -75,10 +85,10 @@ class Potential(BasePotential):  # type: ignore[misc]
         self._which = torch.zeros(0, dtype=torch.long)
         self._x_o: Any = None
         self._x_is_iid: bool | None = None
-        known = isinstance(model.prior, BoxPrior | DistributionPrior)
-        super().__init__(
-            as_distribution(model.prior, model.device) if known else None, x_o, model.device
-        )
+        prior = None
+        if isinstance(model.prior, BoxPrior | DistributionPrior):
+            prior = as_distribution(model.prior, model.device)
+        super().__init__(prior, x_o, model.device)
 
     def set_x(self, x_o: Tensor | None, x_is_iid: bool | None = True) -> None:
         """Embed what is new; a second call with the same data does nothing."""
@@ -88,14 +98,11 @@ class Potential(BasePotential):  # type: ignore[misc]
                 x_o = x_o.unsqueeze(0)
         # A calibration in between makes new posteriors.
         current = bool(self._posteriors) and self._posteriors[0].similarity is self.model.similarity
-        if (
-            current
-            and x_o is not None
-            and x_is_iid == self._x_is_iid
-            and torch.equal(x_o, self._x_o)
-        ):
+        known = current and x_is_iid == self._x_is_iid
+        if known and x_o is not None and torch.equal(x_o, self._x_o):
             return
-        self._x_o, self._x_is_iid = x_o, x_is_iid
+        self._x_o = x_o
+        self._x_is_iid = x_is_iid
         if x_o is None:
             self._posteriors = []
         elif x_is_iid:
@@ -111,41 +118,47 @@ class Potential(BasePotential):  # type: ignore[misc]
     def to(self, device: str | torch.device) -> "Potential":
         """Move the model, the prior and the observation."""
         self.model.to(device)
-        observed, together = self.return_x_o(), self._x_is_iid
+        observed = self.return_x_o()
+        together = self._x_is_iid
         super().to(device)
         self._posteriors = []
         self.set_x(observed, together)
         return self
 
     def __call__(self, theta: Tensor, track_gradients: bool = True) -> Tensor:
-        """Return the normalised log posterior of parameters (n, D); with separate observations, row i belongs to the i-th."""
+        """Return the normalised log posterior of parameters (n, D), shape (n,).
+
+        With separate observations, row i belongs to the i-th.
+        """
         theta = as_float_tensor("theta", theta, device=self.device)
         observed = self.x_o
         with torch.set_grad_enabled(track_gradients):
             if self._x_is_iid:
                 ratio = self._posteriors[0].score(theta) - self._posteriors[0].log_normalizer
             else:
-                if len(theta) != len(observed):
-                    raise InputError(
-                        f"theta: expected one row per observation, {len(observed)}, got {len(theta)}"
-                    )
-                embedded = torch.stack([posterior.embedded for posterior in self._posteriors])[
-                    self._which
-                ]
-                normalizers = torch.tensor(
-                    [posterior.log_normalizer for posterior in self._posteriors], device=self.device
-                )[self._which]
-                inside = self.model.prior.contains(theta)
-                ratio = (
-                    self.model.similarity.paired_score(embedded, self.model.emulate(theta))
-                    - normalizers
-                )
-                ratio = ratio.masked_fill(~inside, -torch.inf)
+                ratio = self._paired_ratio(theta, len(observed))
             return ratio + self.model.prior.log_prob(theta)
+
+    def _paired_ratio(self, theta: Tensor, observations: int) -> Tensor:
+        """Return the log ratio of each row of parameters and its own observation, shape (n,)."""
+        if len(theta) != observations:
+            raise InputError(
+                f"theta: expected one row per observation, {observations}, got {len(theta)}"
+            )
+        embedded = torch.stack([posterior.embedded for posterior in self._posteriors])
+        log_normalizers = torch.tensor(
+            [posterior.log_normalizer for posterior in self._posteriors], device=self.device
+        )
+        emulated = self.model.emulate(theta)
+        score = self.model.similarity.paired_score(embedded[self._which], emulated)
+        inside = self.model.prior.contains(theta)
+        return (score - log_normalizers[self._which]).masked_fill(~inside, -torch.inf)
 
 
 class ExactPosterior(NeuralPosterior):  # type: ignore[misc]
-    """Our own samplers under sbi's names, acceptance–rejection where it is feasible, and normalised densities.
+    """Our own samplers and normalised densities under sbi's names.
+
+    Samples come from acceptance–rejection where that is feasible.
 
     Args:
         potential: of a fitted model.
@@ -153,7 +166,10 @@ class ExactPosterior(NeuralPosterior):  # type: ignore[misc]
 
     def __init__(self, potential: Potential) -> None:
         super().__init__(potential, device=potential.device)
-        self._purpose = "It samples by acceptance-rejection where that is feasible; the encoder runs once per observation."
+        self._purpose = (
+            "It samples by acceptance-rejection where that is feasible; "
+            "the encoder runs once per observation."
+        )
 
     def sample(
         self,
@@ -162,7 +178,11 @@ class ExactPosterior(NeuralPosterior):  # type: ignore[misc]
         show_progress_bars: bool = True,
         **options: Any,
     ) -> Tensor:
-        """Draw samples, shape (*sample_shape, D); ``options`` are those of our sampler, such as ``max_evaluations``; sbi's batch size is ignored."""
+        """Draw samples, shape (*sample_shape, D).
+
+        ``options`` are those of our sampler, such as ``max_evaluations``; sbi's batch size is
+        ignored.
+        """
         self.potential_fn.set_x(self._x_else_default_x(x))
         return self._draw(self.potential_fn._posteriors[0], sample_shape, **options)
 
@@ -193,7 +213,7 @@ class ExactPosterior(NeuralPosterior):  # type: ignore[misc]
         sample_shape = (sample_shape,) if isinstance(sample_shape, int) else tuple(sample_shape)
         count = torch.Size(sample_shape).numel()
         options.pop("max_sampling_batch_size", None)
-        # sbi takes its randomness from torch's global state, and so do samples drawn under its names.
+        # sbi uses torch's global random state, and so do samples drawn under its names.
         seed = int(torch.randint(2**31, ()))
         return posterior.sample(count, **{"seed": seed} | options)[0].view(*sample_shape, -1)
 
@@ -202,10 +222,13 @@ class EE:
     """Embed & Emulate as a trainer of sbi.
 
     Args:
-        prior: a torch Distribution such as ``BoxUniform``, or one of our priors; None takes the parameters of the simulations as its draws.
+        prior: a torch Distribution such as ``BoxUniform``, or one of our priors; None takes the
+            parameters of the simulations as its draws.
         settings: how to train; see :class:`FitSettings`.
-        encoder: maps data to embeddings, sbi's embedding net; chosen by the shape of the data by default.
-        device: where to train; that of the settings by default, and a CPU, as in sbi, where there are none.
+        encoder: maps data to embeddings, sbi's embedding net; chosen by the shape of the data by
+            default.
+        device: where to train; that of the settings by default, and a CPU, as in sbi, where there
+            are none.
         show_progress_bars: whether to show a progress bar.
     """
 
@@ -223,24 +246,32 @@ class EE:
                 f"settings: expected FitSettings or None, got {type(settings).__name__}"
             )
         self.prior = None if prior is None else as_prior(prior)
-        self.settings, self.encoder, self.progress = settings, encoder, show_progress_bars
+        self.settings = settings
+        self.encoder = encoder
+        self.progress = show_progress_bars
         self.device = device or ("cpu" if settings is None else settings.device)
         self._theta: list[Tensor] = []
         self._x: list[Tensor] = []
         self.model: EmbedAndEmulate | None = None
 
     def append_simulations(self, theta: Any, x: Any, **options: Any) -> "EE":
-        """Add simulations: parameters (n, D) and data (n, …). All must come from the prior: there are no rounds."""
+        """Add simulations: parameters (n, D) and data (n, …).
+
+        All must come from the prior: there are no rounds.
+        """
         _check_options("append_simulations", options, _OF_SIMULATIONS)
         if options.get("proposal") is not None or options.get("from_round"):
             raise InputError(
-                "proposal: expected None, got one: every simulation must come from the prior, for there are no rounds"
+                "proposal: expected None, got one: every simulation must come from the prior, "
+                "for there are no rounds"
             )
-        theta, x = as_float_tensor("theta", theta).cpu(), as_float_tensor("x", x).cpu()
+        theta = as_float_tensor("theta", theta).cpu()
+        x = as_float_tensor("x", x).cpu()
         check_shape("theta", theta, ("n", "D"))
         if x.ndim < 2 or len(x) != len(theta):
             raise InputError(
-                f"x: expected one row per row of theta, {len(theta)}, got shape {show_shape(x.shape)}"
+                f"x: expected one row per row of theta, {len(theta)}, "
+                f"got shape {show_shape(x.shape)}"
             )
         self._theta.append(theta)
         self._x.append(x)
@@ -257,24 +288,31 @@ class EE:
         clip_max_norm: float | None = None,
         **others: Any,
     ) -> EmbedAndEmulate:
-        """Fit and return the model; arguments under sbi's names, where given, replace the settings, or are ignored if they mean nothing here."""
+        """Fit and return the model.
+
+        Arguments under sbi's names replace the settings where they are given; those that have no
+        meaning here are ignored.
+        """
         _check_options("train", others, _OF_TRAINING)
         if others.get("resume_training"):
             raise InputError(
-                "resume_training: expected False, got True; for runs that go on after an interruption use eande.fit(checkpoint=...)"
+                "resume_training: expected False, got True; for runs that go on after an "
+                "interruption use eande.fit(checkpoint=...)"
             )
         if not self._theta:
             raise InputError(
                 "train: expected simulations, got none; call append_simulations(theta, x) first"
             )
         changes: dict[str, Any] = {
-            "batch_size": training_batch_size, "learning_rate": learning_rate, "epochs": max_num_epochs, "patience": stop_after_epochs,
-            "gradient_clip": clip_max_norm, "device": self.device,
-        }  # fmt: skip
-        base = FitSettings() if self.settings is None else self.settings
-        settings = replace(
-            base, **{name: value for name, value in changes.items() if value is not None}
-        )
+            "batch_size": training_batch_size,
+            "learning_rate": learning_rate,
+            "epochs": max_num_epochs,
+            "patience": stop_after_epochs,
+            "gradient_clip": clip_max_norm,
+            "device": self.device,
+        }
+        given = {name: value for name, value in changes.items() if value is not None}
+        settings = replace(self.settings or FitSettings(), **given)
         simulations = Simulations.from_arrays(torch.cat(self._theta), torch.cat(self._x))
         self.model = fit(
             simulations,
@@ -299,8 +337,10 @@ class EE:
         Args:
             model: the one trained last by default.
             prior: the one it was trained under, or None.
-            sample_with: ``"exact"`` for our own sampler, or sbi's ``"rejection"``, ``"importance"``, ``"mcmc"``, ``"vi"``.
-            options: for that posterior, such as ``method="slice_np_vectorized"``; or as sbi's trainers take them, such as ``mcmc_parameters={…}``.
+            sample_with: ``"exact"`` for our own sampler, or sbi's ``"rejection"``,
+                ``"importance"``, ``"mcmc"``, ``"vi"``.
+            options: for that posterior, such as ``method="slice_np_vectorized"``; or as sbi's
+                trainers take them, such as ``mcmc_parameters={…}``.
         """
         check_choice("sample_with", sample_with, SAMPLERS)
         model = model or self.model
@@ -311,7 +351,8 @@ class EE:
         known = (None, model.prior, getattr(model.prior, "distribution", None))
         if not any(prior is one for one in known):
             raise InputError(
-                "prior: expected None or the prior trained under, got another; model.posterior(y, prior=...) takes it"
+                "prior: expected None or the prior trained under, got another; "
+                "model.posterior(y, prior=...) takes it"
             )
         return as_posterior(model, sample_with=sample_with, **options)
 
@@ -324,8 +365,9 @@ def as_posterior(
     potential = Potential(model)
     for name in [name for name in options if name.endswith("_parameters")]:
         parameters = options.pop(name) or {}
-        # Those of the sampler that was not chosen are no concern.
-        options |= parameters if name.startswith(sample_with) else {}
+        # Parameters of the samplers that were not chosen have no effect, as in sbi.
+        if name.startswith(sample_with):
+            options |= parameters
     method = options.pop("mcmc_method", None)
     if sample_with == "exact":
         _check_options("sample_with='exact'", options, set())
@@ -337,13 +379,14 @@ def as_posterior(
         return ImportanceSamplingPosterior(potential, proposal=prior, **options)
     transform = mcmc_transform(prior, device=str(potential.device))
     if sample_with == "mcmc":
-        options |= {} if method is None else {"method": method}
+        if method is not None:
+            options["method"] = method
         return MCMCPosterior(potential, proposal=prior, theta_transform=transform, **options)
     return VIPosterior(potential, prior=prior, theta_transform=transform, **options)
 
 
 def _check_options(name: str, given: Mapping[str, Any], known: set[str]) -> None:
-    """Refuse what neither sbi nor we know: a slip of the pen must not be ignored."""
+    """Refuse what neither sbi nor we know: a misspelt option must not be ignored."""
     if unknown := sorted(set(given) - known):
         raise InputError(f"{name}: expected no option {', '.join(map(repr, unknown))}")
 
@@ -355,7 +398,8 @@ def as_distribution(prior: Prior, device: torch.device) -> Any:
     if isinstance(prior, DistributionPrior):
         return prior.distribution
     raise InputError(
-        f"prior: expected a box or a torch Distribution for sbi's samplers, got a {type(prior).__name__}; use sample_with='exact'"
+        "prior: expected a box or a torch Distribution for sbi's samplers, "
+        f"got a {type(prior).__name__}; use sample_with='exact'"
     )
 
 
