@@ -12,8 +12,10 @@ import eande
 from conftest import Function
 from eande.calibration import calibrate as calibration
 from eande.inference.model import EmbedAndEmulate
+from eande.similarities.calibrated import move
 from eande.similarities.dot import Dot
 from eande.similarities.mixture import Mixture
+from eande.similarities.similarity import Similarity
 from helpers.exact_line import (
     DEVICES,
     LINE,
@@ -32,7 +34,7 @@ AIMED = QUICK | {"aim": True}
 
 def one_gaussian(shift: float) -> EmbedAndEmulate:
     """``gaussian`` once more, as a mixture of one."""
-    similarity = Mixture(2, heads=1)
+    similarity = Mixture(1, dimension=2)
     with torch.no_grad():
         similarity.spread.weight.zero_()
         similarity.spread.bias.copy_(torch.tensor([0.0, 0.0, 0.0, -2 * math.log(NOISE)]))
@@ -58,24 +60,26 @@ def test_a_shifted_model_is_moved_back(make):
     fresh = pairs(1_000, 3)
     before = mean_score(model, fresh)
     exact = mean_score(make(0.0), fresh)
-    found = model.calibrate(pairs(300, 2), **AIMED)
+    calibrated, found = eande.calibrate(model, pairs(300, 2), **AIMED)
     assert found.aimed
     assert found.after > found.before + 2 * found.error > found.before
     assert exact - before == pytest.approx(0.7**2 / 2, abs=0.07)
-    assert exact - mean_score(model, fresh) < 0.02
-    mean = (model.posterior([0.2], draws=20_000).sample(4_000)[0]).mean().item()
+    assert exact - mean_score(calibrated, fresh) < 0.02
+    assert mean_score(model, fresh) == before, "the given model stays what it was"
+    mean = (calibrated.posterior([0.2], draws=20_000).sample(4_000)[0]).mean().item()
     assert mean == pytest.approx(0.2, abs=0.2 * NOISE)
 
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_it_aims_on_every_device(device):
     model = one_gaussian(ASIDE).to(device)
-    assert model.calibrate(pairs(100, 2), **AIMED).aimed
-    assert model.similarity.turn.device.type == device
-    assert model.embed(torch.zeros(1, 1, device=device))[0, 0].item() == pytest.approx(ASIDE), (
-        "f itself stays what it was"
-    )
-    samples = model.posterior([0.2], draws=20_000).sample(4_000)[0]
+    calibrated, found = eande.calibrate(model, pairs(100, 2), **AIMED)
+    assert found.aimed
+    assert calibrated.similarity.turn.device.type == device
+    assert calibrated.embed(torch.zeros(1, 1, device=device))[0, 0].item() == pytest.approx(
+        ASIDE
+    ), "f itself stays what it was"
+    samples = calibrated.posterior([0.2], draws=20_000).sample(4_000)[0]
     assert samples.mean().item() == pytest.approx(0.2, abs=0.3 * NOISE)
 
 
@@ -89,9 +93,11 @@ def test_on_the_sphere_a_turned_model_is_turned_back():
     data = eande.Simulations.from_arrays(
         angle, angle + noise * torch.randn(1_300, 1, generator=torch.Generator().manual_seed(5))
     )
-    found = turned.calibrate(data[:300], **AIMED)
+    calibrated, found = eande.calibrate(turned, data[:300], **AIMED)
     assert found.aimed
-    embedded = turned.similarity.place(turned.embed(data.y[300:]))
+    similarity = calibrated.similarity
+    embedded = move(similarity.inner, calibrated.embed(data.y[300:]), similarity.aim)
+    torch.testing.assert_close(embedded.norm(dim=1), torch.ones(1_000))
     off = (torch.atan2(embedded[:, 1], embedded[:, 0]) - data.phi[300:, 0]).sin()
     assert off.mean().item() == pytest.approx(0.0, abs=0.02)
     assert off.std().item() == pytest.approx(noise, rel=0.1)
@@ -99,57 +105,54 @@ def test_on_the_sphere_a_turned_model_is_turned_back():
 
 def test_without_it_a_model_stays_where_it_is():
     model = gaussian(shift=ASIDE)
-    assert not model.calibrate(pairs(300, 2), draws=2_000).aimed
-    assert model.similarity.turn is None
+    calibrated, found = eande.calibrate(model, pairs(300, 2), **QUICK)
+    assert not found.aimed
+    assert getattr(calibrated.similarity, "aim", None) is None
     both = eande.ensemble([gaussian(shift=ASIDE), gaussian(shift=ASIDE)])
-    assert not both.calibrate(pairs(300, 2), **AIMED).aimed
+    assert not eande.calibrate(both, pairs(300, 2), **AIMED)[1].aimed
 
 
 @pytest.mark.thorough
 def test_replicates_count_as_one():
     data = pairs(100, 2)
     rows = torch.arange(100).repeat_interleave(5)
-    once = gaussian(shift=ASIDE)
-    often = gaussian(shift=ASIDE)
-    found = [
-        once.calibrate(data, **AIMED),
-        often.calibrate(eande.Simulations(data.phi[rows], data.y[rows], rows), **AIMED),
-    ]
-    assert [one.aimed for one in found] == [True, True]
+    repeated = eande.Simulations(data.phi[rows], data.y[rows], rows)
+    once, found_once = eande.calibrate(gaussian(shift=ASIDE), data, **AIMED)
+    often, found_often = eande.calibrate(gaussian(shift=ASIDE), repeated, **AIMED)
+    assert (found_once.aimed, found_often.aimed) == (True, True)
     assert torch.allclose(once.similarity.shift, often.similarity.shift, rtol=0.05, atol=0.05)
 
 
 def test_a_failed_call_leaves_an_aimed_model_as_it_was(monkeypatch):
-    model = gaussian(shift=ASIDE)
     data = pairs(100, 2)
-    model.calibrate(data, **AIMED)
+    model, _ = eande.calibrate(gaussian(shift=ASIDE), data, **AIMED)
     state = {name: tensor.clone() for name, tensor in model.similarity.state_dict().items()}
     assert "turn" in state
 
-    def interrupted(*_):
+    def interrupted(*_, **__):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(calibration, "find_aim", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        model.calibrate(data, **AIMED)
+        eande.calibrate(model, data, **AIMED)
     assert all(
         torch.equal(tensor, model.similarity.state_dict()[name]) for name, tensor in state.items()
     )
 
 
 def test_training_goes_on_from_where_data_were():
-    """What was moved is moved back before an aimed model is trained further."""
-    model = one_gaussian(ASIDE)
-    model.calibrate(pairs(100, 2), **AIMED)
-    assert model.similarity.turn is not None
+    """Training goes on with the similarity that was trained, without the calibration."""
+    fitted = one_gaussian(ASIDE)
+    model, _ = eande.calibrate(fitted, pairs(100, 2), **AIMED)
+    assert model.similarity.aim is not None
     settings = eande.FitSettings(
-        similarity="mixture", embedding_dimension=2, epochs=1, device="cpu"
+        similarity=Mixture(1), embedding_dimension=2, epochs=1, learning_rate=1e-8, device="cpu"
     )
-    assert (
-        eande.fit(
-            pairs(100, 3), LINE, warm_start=model, settings=settings, progress=False
-        ).similarity.turn
-        is None
+    further = eande.fit(pairs(100, 3), LINE, warm_start=model, settings=settings, progress=False)
+    assert type(further.similarity.trained) is Mixture
+    assert type(further.similarity) is Mixture
+    torch.testing.assert_close(
+        further.similarity.spread.bias, fitted.similarity.spread.bias, rtol=0, atol=1e-5
     )
 
 
@@ -160,16 +163,17 @@ def test_embeddings_that_are_not_finite_are_named():
     with pytest.raises(
         eande.InputError, match=r"embeddings of y\[0:100\]: expected finite float32 numbers"
     ):
-        model.calibrate(pairs(100, 2), **AIMED)
+        eande.calibrate(model, pairs(100, 2), **AIMED)
 
 
 def test_a_similarity_of_ones_own_is_not_moved_unless_it_says_so():
     class Own(Dot):
-        aims = False
+        movable = False
 
+    assert not Similarity.movable, "nobody is moved who says nothing"
     model = gaussian(shift=ASIDE)
     model.similarity = Own(2)
-    assert not model.calibrate(pairs(300, 2), **AIMED).aimed
+    assert not eande.calibrate(model, pairs(300, 2), **AIMED)[1].aimed
 
 
 @pytest.mark.thorough
@@ -198,7 +202,7 @@ def test_chance_moves_nothing():
             y_shape=(1,),
             embedding_dimension=22,
         )
-        aimed += model.calibrate(pairs(60, 50 + seed), **AIMED).aimed
+        aimed += eande.calibrate(model, pairs(60, 50 + seed), **AIMED)[1].aimed
     assert aimed == 0
 
 
@@ -213,9 +217,9 @@ def test_aiming_does_not_make_a_model_overconfident():
     exact = coverage(gaussian(), fresh)
     after = []
     for repetition in range(10):
-        model = gaussian(shift=ASIDE)
-        model.calibrate(pairs(100, 1_000 + repetition), **AIMED)
-        after.append(coverage(model, fresh))
+        held_out = pairs(100, 1_000 + repetition)
+        calibrated, _ = eande.calibrate(gaussian(shift=ASIDE), held_out, **AIMED)
+        after.append(coverage(calibrated, fresh))
     assert sum(after) / len(after) >= exact - 0.01
     assert min(after) >= exact - 0.05
     assert before < exact - 0.04
@@ -227,6 +231,9 @@ def test_a_model_that_is_left_alone_has_no_trace_of_it():
     noisy = eande.Simulations.from_arrays(
         angle, angle + 0.02**0.5 * torch.randn(200, 1, generator=torch.Generator().manual_seed(1))
     )
-    found = model.calibrate(noisy, **AIMED)
-    assert (found.aimed, model.similarity.turn, model.similarity.shift) == (False, None, None)
-    assert set(model.similarity.state_dict()) == {"exponent", "log_temperature"}
+    similarity = model.similarity
+    calibrated, found = eande.calibrate(model, noisy, **AIMED)
+    assert not found.aimed
+    assert calibrated is model
+    assert model.similarity is similarity
+    assert set(model.similarity.state_dict()) == {"log_temperature"}

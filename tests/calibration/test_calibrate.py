@@ -11,8 +11,10 @@ from conftest import Function
 from eande.calibration.calibrate import Calibration
 from eande.foundations.checks import EandeWarning, InputError
 from eande.inference.normalizer import estimate_normalizer
-from eande.similarities.calibrated import EXPONENTS
+from eande.similarities.calibrated import EXPONENTS, Calibrated, Slope
 from eande.similarities.cosine import Cosine
+from eande.similarities.dot import Dot
+from eande.similarities.prior_only import PriorOnly
 from helpers.exact_line import (
     DEVICES,
     LINE,
@@ -37,9 +39,9 @@ def test_an_ensemble_moves_and_calibrates_on_every_device(joint, device):
     assert {part.device.type for part in (*moved.parameters(), *moved.buffers())} == {device}
     held_out = eande.simulate(noisy, BOX, 60, seed=9)
     reports = [
-        copy.deepcopy(model).calibrate(held_out, kind="datum", draws=2_000)
-        for model in (joint, moved)
+        eande.calibrate(model, held_out, kind="datum", **QUICK)[1] for model in (joint, moved)
     ]
+    assert torch.equal(values(joint), before)
     assert reports[1].after == pytest.approx(reports[0].after, abs=0.01)
     mixed = eande.ensemble([joint.members[0], copy.deepcopy(joint.members[1]).to(device)])
     assert torch.isfinite(values(mixed)).all()
@@ -56,52 +58,52 @@ HELD_OUT = pairs(40, 0)
 
 CASES = {
     "kind": (
-        lambda: gaussian().calibrate(HELD_OUT, kind="x"),
+        lambda: eande.calibrate(gaussian(), HELD_OUT, kind="x"),
         "kind: expected one of 'auto', 'constant', 'datum', got 'x'",
     ),
     "draws": (
-        lambda: gaussian().calibrate(HELD_OUT, draws=1),
+        lambda: eande.calibrate(gaussian(), HELD_OUT, draws=1),
         "draws: expected a whole number of at least 2, got 1",
     ),
     "arrays": (
-        lambda: gaussian().calibrate((HELD_OUT.phi, HELD_OUT.y)),
+        lambda: eande.calibrate(gaussian(), (HELD_OUT.phi, HELD_OUT.y)),
         r"held_out: expected Simulations \(from arrays: .*\), got tuple",
     ),
     "few": (
-        lambda: gaussian().calibrate(pairs(19, 0)),
+        lambda: eande.calibrate(gaussian(), pairs(19, 0)),
         "held_out: expected at least 20 different parameters, got 19",
     ),
     "few groups": (
-        lambda: gaussian().calibrate(other(groups=torch.arange(40) // 4)),
+        lambda: eande.calibrate(gaussian(), other(groups=torch.arange(40) // 4)),
         "held_out: expected at least 20 different parameters, got 10",
     ),
     "y of two": (
-        lambda: gaussian().calibrate(other(y=torch.zeros(40, 2))),
+        lambda: eande.calibrate(gaussian(), other(y=torch.zeros(40, 2))),
         r"y: expected shape \(n, 1\), got \(40, 2\)",
     ),
     "y of one axis": (
-        lambda: gaussian().calibrate(other(y=torch.zeros(40))),
+        lambda: eande.calibrate(gaussian(), other(y=torch.zeros(40))),
         r"y: expected shape \(n, 1\), got \(40,\)",
     ),
     "y too short": (
-        lambda: gaussian().calibrate(other(y=torch.zeros(39, 1))),
+        lambda: eande.calibrate(gaussian(), other(y=torch.zeros(39, 1))),
         "phi and y: expected the same length, got 40 and 39",
     ),
     "NaN in y": (
-        lambda: gaussian().calibrate(other(y=torch.full((40, 1), torch.nan))),
+        lambda: eande.calibrate(gaussian(), other(y=torch.full((40, 1), torch.nan))),
         r"y\[0:40\]: expected finite float32 numbers, got 40 NaN or inf, the first at index "
         r"\(0, 0\)",
     ),
     "phi of two": (
-        lambda: gaussian().calibrate(other(phi=torch.zeros(40, 2))),
+        lambda: eande.calibrate(gaussian(), other(phi=torch.zeros(40, 2))),
         r"phi: expected shape \(n, 1\), got \(40, 2\)",
     ),
     "phi outside": (
-        lambda: gaussian().calibrate(other(phi=2 * HELD_OUT.phi)),
+        lambda: eande.calibrate(gaussian(), other(phi=2 * HELD_OUT.phi)),
         r"phi: expected every row inside the prior's support, got \d+ outside",
     ),
     "groups too short": (
-        lambda: gaussian().calibrate(other(groups=torch.arange(39))),
+        lambda: eande.calibrate(gaussian(), other(groups=torch.arange(39))),
         r"groups: expected shape \(40,\), got \(39,\)",
     ),
 }
@@ -123,7 +125,7 @@ def test_an_exact_model_is_left_alone():
     """
     for seed in range(12):
         model = gaussian()
-        found = model.calibrate(pairs(100, 100 + seed), **QUICK)
+        same, found = eande.calibrate(model, pairs(100, 100 + seed), **QUICK)
         assert (found.kind, found.aimed, found.exponent, found.range, found.error) == (
             "none",
             False,
@@ -132,8 +134,8 @@ def test_an_exact_model_is_left_alone():
             0.0,
         )
         assert found.before == found.after
-        assert model.similarity.exponent == 1
-        assert model.similarity.slope is None
+        assert same is model
+        assert isinstance(model.similarity, Dot)
 
 
 @pytest.mark.thorough
@@ -157,12 +159,16 @@ def test_a_constant_error_is_mended(sharpness, least, most, members):
     fresh = pairs(1_000, 3)
     before = mean_score(model, fresh)
     exact = mean_score(gaussian(), fresh)
-    found = model.calibrate(held_out, **QUICK)
+    calibrated, found = eande.calibrate(model, held_out, **QUICK)
     assert found.kind == "constant"
     assert least <= found.exponent <= most
+    assert calibrated.similarity.exponent.item() == pytest.approx(found.exponent)
+    assert calibrated.similarity.slope is None
     assert found.after > found.before + 2 * found.error > found.before
-    assert mean_score(model, fresh) == pytest.approx(exact, abs=0.03)
+    assert mean_score(calibrated, fresh) == pytest.approx(exact, abs=0.03)
     assert before < exact - 0.05
+    assert mean_score(model, fresh) == before, "the given model stays what it was"
+    assert (calibrated.encoder, calibrated.emulator) == (model.encoder, model.emulator)
 
 
 def uneven(y):
@@ -177,23 +183,22 @@ def test_an_error_that_depends_on_the_datum_is_mended():
     fresh = pairs(1_000, 5)
     before = mean_score(model, fresh)
     exact = mean_score(gaussian(), fresh)
-    constant = copy.deepcopy(model)
-    constant.calibrate(held_out, kind="constant", **QUICK)
-    found = model.calibrate(held_out, aim=True, **QUICK)
+    constant, _ = eande.calibrate(model, held_out, kind="constant", **QUICK)
+    calibrated, found = eande.calibrate(model, held_out, aim=True, **QUICK)
     assert (found.kind, found.aimed) == ("datum", False), "what an exponent mends is not moved"
     assert found.range[0] < 0.5 < 1.5 < found.range[1]
     assert exact - before > 0.1
     assert exact - mean_score(constant, fresh) > 0.05, (
         "a constant must not be enough for the test to mean anything"
     )
-    assert exact - mean_score(model, fresh) < 0.03
+    assert exact - mean_score(calibrated, fresh) < 0.03
     # The score of pairs left out foretells that of fresh ones, within three standard errors.
     assert found.after - found.before == pytest.approx(
-        mean_score(model, fresh) - before, abs=3 * found.error
+        mean_score(calibrated, fresh) - before, abs=3 * found.error
     )
     # A datum unlike any other gets no exponent outside the table.
-    exponents = model.similarity.exponent * model.similarity.tilt(
-        model.similarity.place(model.encoder(torch.tensor([[-20.0], [20.0]])))
+    exponents = calibrated.similarity.exponents(
+        calibrated.similarity.place(model.encoder(torch.tensor([[-20.0], [20.0]])))
     )
     assert (
         EXPONENTS[0] * (1 - 1e-6) <= exponents.min() <= exponents.max() <= EXPONENTS[1] * (1 + 1e-6)
@@ -219,7 +224,7 @@ def test_slopes_do_not_depend_on_where_embeddings_lie_and_how_long_they_are():
         return model
 
     found = [
-        stretched(factor, offset).calibrate(pairs(200, 6), kind="datum", **QUICK)
+        eande.calibrate(stretched(factor, offset), pairs(200, 6), kind="datum", **QUICK)[1]
         for factor, offset in ((1, 0), (1, 1e4), (1e-3, 0))
     ]
     for one in found[1:]:
@@ -240,9 +245,9 @@ def test_calibration_does_not_make_a_model_overconfident(sharpness):
     before = coverage(gaussian(sharpness), fresh)
     after = []
     for repetition in range(10):
-        model = gaussian(sharpness)
-        model.calibrate(pairs(100, 1_000 + repetition), **QUICK)
-        after.append(coverage(model, fresh))
+        held_out = pairs(100, 1_000 + repetition)
+        calibrated, _ = eande.calibrate(gaussian(sharpness), held_out, **QUICK)
+        after.append(coverage(calibrated, fresh))
     least = min(before, 0.95)
     assert min(after) >= least - 0.05
     assert sum(after) / len(after) >= least - 0.01
@@ -259,43 +264,46 @@ def test_too_few_draws_do_not_flatter_a_sharp_exponent():
     noise = 0.001
     held_out = pairs(200, 7, noise)
     model = gaussian(noise=noise)
-    found = model.calibrate(held_out, kind="constant", draws=500)
+    _, found = eande.calibrate(model, held_out, kind="constant", draws=500)
     assert (found.kind, found.exponent) == ("none", 1.0)
     bank = model.prior_bank(LINE, 500)
     embedded = model.embed_all(held_out.y)
     emulated = model.emulate_all(held_out.phi)
     flattered = []
     for exponent in (1.0, 8.0):
-        model.similarity.set_exponent(exponent)
+        similarity = Calibrated(model.similarity, exponent)
         scores = (
-            model.similarity.paired_score(embedded, emulated)
-            - estimate_normalizer(model.similarity, embedded, bank).log_value
+            similarity.paired_score(embedded, emulated)
+            - estimate_normalizer(similarity, embedded, bank).log_value
         )
         flattered.append(scores.mean().item())
     assert flattered[1] > flattered[0] + 1
 
 
 def test_a_model_that_fell_back_to_the_prior_is_compared_with_the_prior():
-    """Exponent 0: the prior stays unless another exponent beats it.
+    """The prior stays unless the rejected model with some exponent beats it.
 
     The rejected model never comes back by itself.
     """
     useless = fallen(gaussian(lambda y: torch.sin(1e4 * y)))
-    found = useless.calibrate(pairs(200, 8), **QUICK)
+    same, found = eande.calibrate(useless, pairs(200, 8), **QUICK)
     assert (found.kind, found.exponent, found.before) == ("none", 0.0, 0.0)
-    assert useless.similarity.exponent == 0
+    assert same is useless
+    assert isinstance(useless.similarity, PriorOnly)
     sharp = fallen(gaussian(8.0))
     assert mean_score(gaussian(8.0), pairs(1_000, 3)) < 0
-    found = sharp.calibrate(pairs(200, 8), **QUICK)
+    calibrated, found = eande.calibrate(sharp, pairs(200, 8), **QUICK)
     assert (found.kind, found.before) == ("constant", 0.0)
     assert found.exponent == pytest.approx(1 / 8, rel=0.3)
+    assert isinstance(calibrated.similarity, Calibrated)
+    assert calibrated.similarity.inner is sharp.similarity.rejected
 
 
 def test_replicates_count_as_one():
     data = pairs(100, 1)
     rows = torch.arange(100).repeat_interleave(10)
     once, often = (
-        gaussian(3.0).calibrate(one, **QUICK)
+        eande.calibrate(gaussian(3.0), one, **QUICK)[1]
         for one in (data, eande.Simulations(data.phi[rows], data.y[rows], rows))
     )
     assert often == Calibration(
@@ -310,9 +318,9 @@ def test_replicates_count_as_one():
 
 
 def test_an_earlier_calibration_is_forgotten_but_not_by_a_failed_call():
-    model = gaussian(uneven)
     held_out = pairs(300, 4)
-    first = model.calibrate(held_out, **QUICK)
+    fitted = gaussian(uneven)
+    model, first = eande.calibrate(fitted, held_out, **QUICK)
     state = {name: tensor.clone() for name, tensor in model.similarity.state_dict().items()}
     assert "slope" in state
     bad = eande.Simulations(
@@ -321,13 +329,16 @@ def test_an_earlier_calibration_is_forgotten_but_not_by_a_failed_call():
         held_out.groups,
     )
     with pytest.raises(InputError, match="expected finite float32 numbers"):
-        model.calibrate(bad, **QUICK)
+        eande.calibrate(model, bad, **QUICK)
     assert all(
         torch.equal(tensor, model.similarity.state_dict()[name]) for name, tensor in state.items()
     )
-    assert model.calibrate(held_out, **QUICK) == first
-    assert model.calibrate(held_out, kind="constant", **QUICK).kind != "datum"
-    assert model.similarity.slope is None
+    assert eande.calibrate(model, held_out, **QUICK)[1] == first
+    other, found = eande.calibrate(model, held_out, kind="constant", **QUICK)
+    assert found.kind != "datum"
+    assert getattr(other.similarity, "slope", None) is None
+    assert other.similarity.trained is fitted.similarity, "one calibration is not put on another"
+    assert getattr(other.similarity, "inner", fitted.similarity) is fitted.similarity
 
 
 def test_held_out_data_may_lie_in_a_store(tmp_path):
@@ -341,7 +352,11 @@ def test_held_out_data_may_lie_in_a_store(tmp_path):
     )
     models = gaussian(4.0), gaussian(4.0)
     models[0].encoder_rows = 7
-    assert models[0].calibrate(stored, **QUICK) == models[1].calibrate(stored.in_memory(), **QUICK)
+    found = [
+        eande.calibrate(model, data, **QUICK)[1]
+        for model, data in zip(models, (stored, stored.in_memory()), strict=True)
+    ]
+    assert found[0] == found[1]
 
 
 def test_a_learned_temperature_calibrates_without_a_gradient():
@@ -349,30 +364,33 @@ def test_a_learned_temperature_calibrates_without_a_gradient():
     model.similarity = Cosine(0.1, learn=True)
     angle = model.prior.sample(40, seed=0)
     noise = 0.3 * torch.randn(40, 1, generator=torch.Generator().manual_seed(0))
-    found = model.calibrate(eande.Simulations.from_arrays(angle, angle + noise), **QUICK)
+    held_out = eande.Simulations.from_arrays(angle, angle + noise)
+    _, found = eande.calibrate(model, held_out, **QUICK)
     assert math.isfinite(found.after)
     assert model.similarity.log_temperature.grad is None
 
 
 def test_pooled_observations_keep_their_own_exponents():
     """Two data with exponents of their own: the product of their ratios."""
-    model = gaussian()
+    plain = gaussian()
     phi = LINE.sample(30, seed=0)
-    model.similarity.set_exponent(0.5, torch.tensor([0.005, 0.0]), torch.zeros(2))
+    slope = Slope(torch.tensor([0.005, 0.0]), torch.zeros(2))
+    model = plain.with_similarity(Calibrated(plain.similarity, 0.5, slope))
     with pytest.warns(EandeWarning, match="pooling 2 observations"):
         pooled = model.posterior([[0.1], [0.2]], pooled=True).score(phi)
     single = sum(model.posterior([y]).score(phi) for y in (0.1, 0.2))
     assert torch.allclose(pooled, single, atol=1e-3)
+    exponents = model.similarity.exponents(model.embed(torch.tensor([[0.1], [0.2]])))
+    assert exponents[1] > 1.05 * exponents[0], "they must differ for the test to mean anything"
 
 
 @pytest.mark.thorough
-def test_fitted_ensembles_are_calibrated_in_place(joint):
+def test_fitted_ensembles_are_calibrated(joint):
     """The score on fresh simulations rises from that of the members to that of their mean, and
     further by calibration.
     """
     held_out = eande.simulate(noisy, BOX, 200, seed=3)
     fresh = eande.simulate(noisy, BOX, 500, seed=4)
-    model = copy.deepcopy(joint)
 
     def score(one):
         return sum(
@@ -382,7 +400,8 @@ def test_fitted_ensembles_are_calibrated_in_place(joint):
 
     single = sum(map(score, joint.members)) / 3
     mean = score(joint)
-    found = model.calibrate(held_out, **QUICK)
+    calibrated, found = eande.calibrate(joint, held_out, **QUICK)
     assert mean > single
     assert found.kind != "none"
-    assert score(model) > mean + 0.01
+    assert score(calibrated) > mean + 0.01
+    assert score(joint) == mean, "the given ensemble stays what it was"

@@ -175,16 +175,23 @@ def test_an_encoder_of_sets_leaves_a_trace():
 
 
 @pytest.mark.thorough
-def test_what_was_made_before_a_calibration_stays_right_or_says_so(held_out):
+def test_what_was_made_before_a_calibration_stays_right(held_out):
     model = exact_model(VonMisesFisher(8, seed=0), temperature=0.5 / 8)
     before = model.posterior(held_out.y[0])
     judged = eande.Belongs(model, held_out)
     values = before.log_ratio(held_out.phi[:50])
-    assert model.calibrate(held_out).exponent < 0.8
+    p_values = judged(held_out.y[:20]).each
+    calibrated, found = eande.calibrate(model, held_out)
+    assert found.exponent < 0.8
     assert torch.equal(before.log_ratio(held_out.phi[:50]), values)
-    assert not torch.allclose(model.posterior(held_out.y[0]).log_ratio(held_out.phi[:50]), values)
-    with pytest.raises(eande.InputError, match="calibrated since"):
-        judged(held_out.y[0])
+    after = calibrated.posterior(held_out.y[0])
+    assert not torch.allclose(after.log_ratio(held_out.phi[:50]), values)
+    assert judged.model is model
+    again = judged(held_out.y[:20]).each
+    assert all(torch.equal(again[name], p_values[name]) for name in p_values)
+    # Of the calibrated model, another: a constant exponent changes no rank.
+    of_calibrated = eande.Belongs(calibrated, held_out)(held_out.y[:20]).each
+    assert torch.allclose(of_calibrated["image"], p_values["image"], atol=0.01)
 
 
 def test_belonging_tells_wrong_arguments(belongs, held_out):

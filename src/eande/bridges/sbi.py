@@ -25,7 +25,7 @@ from eande.foundations.checks import (
     check_shape,
     show_shape,
 )
-from eande.inference.model import EmbedAndEmulate
+from eande.inference.model import EmbedAndEmulate, EmbeddedObservation
 from eande.inference.posterior import Posterior
 from eande.priors.box import BoxPrior
 from eande.priors.convert import as_prior
@@ -96,9 +96,7 @@ class Potential(BasePotential):  # type: ignore[misc]
             x_o = as_float_tensor("x", x_o, device=self.device)
             if x_o.ndim == len(self.model.y_shape):
                 x_o = x_o.unsqueeze(0)
-        # A calibration in between makes new posteriors.
-        current = bool(self._posteriors) and self._posteriors[0].similarity is self.model.similarity
-        known = current and x_is_iid == self._x_is_iid
+        known = bool(self._posteriors) and x_is_iid == self._x_is_iid
         if known and x_o is not None and torch.equal(x_o, self._x_o):
             return
         self._x_o = x_o
@@ -145,7 +143,7 @@ class Potential(BasePotential):  # type: ignore[misc]
             raise InputError(
                 f"theta: expected one row per observation, {observations}, got {len(theta)}"
             )
-        embedded = torch.stack([posterior.embedded for posterior in self._posteriors])
+        embedded = torch.cat([_embedding(posterior) for posterior in self._posteriors])
         log_normalizers = torch.tensor(
             [posterior.log_normalizer for posterior in self._posteriors], device=self.device
         )
@@ -153,6 +151,13 @@ class Potential(BasePotential):  # type: ignore[misc]
         score = self.model.similarity.paired_score(embedded[self._which], emulated)
         inside = self.model.prior.contains(theta)
         return (score - log_normalizers[self._which]).masked_fill(~inside, -torch.inf)
+
+
+def _embedding(posterior: Posterior) -> Tensor:
+    """Return f(x) of the observation, shape (1, n)."""
+    scorer = posterior.scorer
+    assert isinstance(scorer, EmbeddedObservation)
+    return scorer.f
 
 
 class ExactPosterior(NeuralPosterior):  # type: ignore[misc]

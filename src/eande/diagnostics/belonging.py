@@ -122,7 +122,6 @@ class Belongs:
                 f"held_out: expected at least {_FEWEST} different parameters, got {len(seen)}"
             )
         self.model = model
-        self._similarity = model.similarity
         image, activations, summaries = self._look(seen.y, progress=progress)
         self._image = image
         self._outliers = {"activations": Outliers(activations), "summaries": Outliers(summaries)}
@@ -130,10 +129,6 @@ class Belongs:
     @torch.no_grad()
     def __call__(self, y: Any) -> Belonging:
         """Rank observations (m, *y_shape), or one of shape y_shape."""
-        if self.model.similarity is not self._similarity:
-            raise InputError(
-                "model: expected it as it was, got it calibrated since: make Belongs anew"
-            )
         observed = as_float_tensor("y", y)
         if observed.ndim == len(self.model.y_shape):
             observed = observed.unsqueeze(0)
