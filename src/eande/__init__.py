@@ -5,22 +5,32 @@ The map, in the order in which data flow::
     prior ─► simulator ─► simulations ─► fit ─► model ─► posterior(y) ─► samples
                                                   └────► diagnose
 
-    prior        BoxPrior, any torch Distribution, SamplerPrior, EmpiricalPrior          eande.priors.prior
-    simulations  simulate(simulator, prior, n, store=…), each(function), Simulations     eande.simulation
-    views        RandomWindow, Roll, Compose: what of a datum the encoder sees           eande.simulation.read.views
-    model        fit(simulations, prior, settings=FitSettings(...)), load(path)          eande.training, eande.core
-                 fit(…, members=5), ensemble(models), model.calibrate(held_out)          eande.core
-    posterior    model.posterior(y): log_prob, log_ratio, sample, map, summary           eande.inference.posterior
-    trust        diagnose(model, held_out), identifiability(model, simulations),         eande.diagnostics
-                 Belongs(model, held_out)(y), predictive_check(model, y, simulator)
-    neighbours   bridges.sbi (EE, Potential, as_posterior), bridges.arviz (to_arviz)     eande.bridges
+    prior        BoxPrior, any torch Distribution, SamplerPrior,          eande.priors
+                 EmpiricalPrior
+    simulations  simulate(simulator, prior, n, store=…), each(function),  eande.simulation
+                 Simulations
+    views        RandomWindow, Roll, Compose: what of a datum the         eande.simulation
+                 encoder sees
+    model        fit(simulations, prior, settings=FitSettings(...)),      eande.training
+                 fit(…, members=5)
+                 Cosine, Dot, Mixture: how embeddings are compared        eande.similarities
+                 load(path), ensemble(models)                             eande.inference
+                 calibrate(model, held_out)                               eande.calibration
+    posterior    model.posterior(y): log_prob, log_ratio, sample, map,    eande.inference
+                 summary
+    trust        diagnose(model, held_out),                               eande.diagnostics
+                 identifiability(model, simulations),
+                 Belongs(model, held_out)(y),
+                 predictive_check(model, y, simulator)
+    neighbours   bridges.sbi (EE, Potential, as_posterior),               eande.bridges
+                 bridges.arviz (to_arviz)
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from eande.calibration.calibrate import Calibration
+    from eande.calibration.calibrate import Calibration, calibrate
     from eande.diagnostics.belonging import Belonging, Belongs, predictive_check
     from eande.diagnostics.diagnose import diagnose
     from eande.diagnostics.diagnosis import Diagnosis
@@ -35,6 +45,9 @@ if TYPE_CHECKING:
     from eande.priors.box import BoxPrior
     from eande.priors.distribution import DistributionPrior
     from eande.priors.draws import EmpiricalPrior, SamplerPrior
+    from eande.similarities.cosine import Cosine
+    from eande.similarities.dot import Dot
+    from eande.similarities.mixture import Mixture
     from eande.simulation.read.parts import Failures
     from eande.simulation.read.simulations import Simulations
     from eande.simulation.read.views import Compose, RandomWindow, Roll
@@ -87,11 +100,43 @@ _HOMES = {
 }
 
 __all__ = [
-    "BoxPrior", "DistributionPrior", "SamplerPrior", "EmpiricalPrior", "simulate", "each", "Simulations", "Failures", "Store", "RandomWindow", "Roll",
-    "Compose", "FitSettings", "fit", "EmbedAndEmulate", "ensemble", "Calibration",
-    "load", "Posterior", "SampleInfo", "BudgetExceeded", "diagnose", "Diagnosis", "identifiability", "Identifiability", "Belongs", "Belonging",
-    "predictive_check", "resample", "SimulationError", "InputError", "EandeWarning",
-]  # fmt: skip
+    "BoxPrior",
+    "DistributionPrior",
+    "SamplerPrior",
+    "EmpiricalPrior",
+    "simulate",
+    "each",
+    "Simulations",
+    "Failures",
+    "Store",
+    "RandomWindow",
+    "Roll",
+    "Compose",
+    "Cosine",
+    "Dot",
+    "Mixture",
+    "FitSettings",
+    "fit",
+    "EmbedAndEmulate",
+    "load",
+    "ensemble",
+    "calibrate",
+    "Calibration",
+    "Posterior",
+    "SampleInfo",
+    "BudgetExceeded",
+    "diagnose",
+    "Diagnosis",
+    "identifiability",
+    "Identifiability",
+    "resample",
+    "Belongs",
+    "Belonging",
+    "predictive_check",
+    "SimulationError",
+    "InputError",
+    "EandeWarning",
+]
 
 # eande.plots.diagnosis(…) and eande.bridges.sbi work after `import eande` alone.
 _SUBMODULES = ("plots", "bridges")

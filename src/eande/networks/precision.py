@@ -4,5 +4,8 @@ import torch
 
 
 def full_precision(device: torch.device) -> torch.autocast:
-    """Return a context without mixed precision, for the last layers: a sharp posterior multiplies their error by 1/τ."""
+    """Return a context without mixed precision, for the last layers.
+
+    A sharp posterior multiplies their error by 1/τ.
+    """
     return torch.autocast(device.type, enabled=False)

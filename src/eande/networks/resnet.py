@@ -16,7 +16,9 @@ from eande.networks.precision import full_precision
 
 
 class ResNet(nn.Module):
-    """A ResNet-18 or -34 for fields on a line (channels, length) or a grid (channels, height, width), with a projection head.
+    """A ResNet-18 or -34 with a projection head, for fields on a line or a grid.
+
+    Inputs have shape (batch, channels, length) or (batch, channels, height, width).
 
     Axes named in ``periodic`` wrap around: the network then commutes with shifts along them (by
     multiples of its total stride), and its pooled output does not change under them.
@@ -53,7 +55,8 @@ class ResNet(nn.Module):
         stages = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3)}
         if dimensions not in (1, 2) or depth not in stages:
             raise InputError(
-                f"ResNet: expected dimensions 1 or 2 and depth 18 or 34, got {dimensions} and {depth}"
+                "ResNet: expected dimensions 1 or 2 and depth 18 or 34, "
+                f"got {dimensions} and {depth}"
             )
         if any(axis not in range(dimensions) for axis in periodic):
             raise InputError(
@@ -62,9 +65,15 @@ class ResNet(nn.Module):
         check_choice("stem", stem, ("wide", "narrow"))
         check_choice("normalization", normalization, ("batch", "group"))
         self.settings: dict[str, Any] = {
-            "channels": channels, "outputs": outputs, "dimensions": dimensions, "depth": depth, "width": width, "periodic": list(periodic),
-            "stem": stem, "normalization": normalization,
-        }  # fmt: skip
+            "channels": channels,
+            "outputs": outputs,
+            "dimensions": dimensions,
+            "depth": depth,
+            "width": width,
+            "periodic": list(periodic),
+            "stem": stem,
+            "normalization": normalization,
+        }
         wraps = tuple(axis in periodic for axis in range(dimensions))
         self.stem = _Stem(channels, width, stem == "wide", wraps, normalization)
         blocks: list[nn.Module] = []
@@ -91,16 +100,19 @@ class ResNet(nn.Module):
 
 
 class _Convolution(nn.Module):
-    """A convolution that pads by wrapping around along periodic axes and with zeros along the others."""
+    """A convolution padded by wrapping around along periodic axes, with zeros along the others."""
 
     def __init__(
         self, inputs: int, outputs: int, kernel: int, stride: int, wraps: tuple[bool, ...]
     ) -> None:
         super().__init__()
-        self.wraps, self.amount = wraps, kernel // 2
-        convolution: type[nn.Conv1d | nn.Conv2d] = nn.Conv1d if len(wraps) == 1 else nn.Conv2d
+        self.wraps = wraps
+        self.amount = kernel // 2
+        convolution: Any = nn.Conv1d if len(wraps) == 1 else nn.Conv2d
         padding = tuple(0 if wrap else self.amount for wrap in wraps)
-        self.convolution = convolution(inputs, outputs, kernel, stride, padding=padding, bias=False)  # type: ignore[arg-type]
+        self.convolution: nn.Conv1d | nn.Conv2d = convolution(
+            inputs, outputs, kernel, stride, padding=padding, bias=False
+        )
         nn.init.kaiming_normal_(self.convolution.weight, mode="fan_out", nonlinearity="relu")
 
     def forward(self, x: Tensor) -> Tensor:
@@ -108,7 +120,10 @@ class _Convolution(nn.Module):
 
 
 def _wrap(x: Tensor, amount: int, wraps: tuple[bool, ...]) -> Tensor:
-    """Continue periodic axes on both sides; concatenating keeps the memory format, which circular padding does not."""
+    """Continue periodic axes on both sides.
+
+    Concatenating keeps the memory format, which circular padding does not.
+    """
     for axis, wrap in enumerate(wraps, start=2):
         if wrap and amount > 0:
             size = x.shape[axis]

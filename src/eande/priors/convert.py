@@ -55,6 +55,6 @@ def same_law(first: Prior, second: Prior) -> bool:
 
 
 def law_fingerprint(prior: Prior) -> str:
-    """Return a text that another law would not have, for what is compared after the program ended."""
+    """Return a text that another law would not have, to be compared with in a later program."""
     draws = prior.sample(_COMPARED, seed=0).contiguous()
     return f"{type(prior).__name__} {hashlib.sha256(draws.numpy().tobytes()).hexdigest()}"

@@ -50,11 +50,13 @@ class DistributionPrior(Prior):
     kind = "distribution"
 
     def __init__(self, distribution: Distribution, *, names: Sequence[str] | None = None) -> None:
-        event, batch = distribution.event_shape, distribution.batch_shape
+        event = distribution.event_shape
+        batch = distribution.batch_shape
         if len(event) != 1 or len(batch) != 0:
             raise InputError(
-                f"prior: expected a Distribution with event shape (D,) and batch shape (), got event shape {show_shape(event)} and batch shape "
-                f"{show_shape(batch)}; torch.distributions.Independent(prior, 1) turns a batch into an event"
+                "prior: expected a Distribution with event shape (D,) and batch shape (), "
+                f"got event shape {show_shape(event)} and batch shape {show_shape(batch)}; "
+                "torch.distributions.Independent(prior, 1) turns a batch into an event"
             )
         super().__init__(event[0], names)
         self.distribution = distribution

@@ -90,7 +90,7 @@ class Prior(ABC):
         return None
 
     def unconstrain(self, phi: Tensor) -> Tensor:
-        """Map parameters to coordinates without edges, in which samplers move; the identity here."""
+        """Map parameters to coordinates without edges, where samplers move; the identity here."""
         return phi
 
     def constrain(self, x: Tensor) -> Tensor:
@@ -98,5 +98,5 @@ class Prior(ABC):
         return x
 
     def unconstrained_log_prob(self, x: Tensor) -> Tensor:
-        """Return the log density of unconstrained coordinates up to a constant, in float64, (n,)."""
+        """Return the log density of unconstrained coordinates, up to a constant, float64, (n,)."""
         return self.log_prob(x).double()
