@@ -61,12 +61,8 @@ import eande.training.fit
 
 def test_worker_processes_do_without_torch():
     """It would be most of the time they take to start."""
-    assert (
-        run(
-            "import sys, eande.simulation.run.workers, eande.simulation.store.zarr_store; print('torch' in sys.modules)"
-        ).strip()
-        == "False"
-    )
+    code = "import eande.simulation.run.workers, eande.simulation.store.zarr_store"
+    assert loaded_by(code, ["torch"]) == []
 
 
 @pytest.mark.parametrize("name", eande.__all__)
@@ -89,20 +85,6 @@ def test_no_code_can_be_executed_by_reading_files():
         text = path.read_text()
         for word in ("import pickle", "torch.load(", "torch.save(", "eval(", "exec("):
             assert word not in text.replace(".eval(", "."), f"{path} uses {word}"
-
-
-def test_files_and_functions_stay_readable():
-    for path in SOURCE.rglob("*.py"):
-        text = path.read_text()
-        assert text.count("\n") <= 300, f"{path} is longer than 300 lines: one room or two?"
-        for node in ast.walk(ast.parse(text)):
-            if isinstance(node, ast.FunctionDef):
-                start = (
-                    node.body[1].lineno
-                    if ast.get_docstring(node) and len(node.body) > 1
-                    else node.lineno
-                )
-                assert node.end_lineno - start <= 60, f"{path}: {node.name} is longer than 60 lines"
 
 
 # The order of the folders: each knows only those before it, and none of its own row.

@@ -7,6 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from eande.cli.app import app
+from helpers.command_line import refused
 
 pytestmark = pytest.mark.thorough
 

@@ -18,9 +18,14 @@ def test_a_file_is_whole_or_not_there(tmp_path):
         assert not path.exists()
         assert len(list(path.parent.iterdir())) == 2
     assert path.read_bytes() == b"first"
-    with pytest.raises(RuntimeError, match="in the middle"), replacing(path) as file:
-        file.write(b"half")
-        raise RuntimeError("in the middle")
+
+    def fail_in_the_middle():
+        with replacing(path) as file:
+            file.write(b"half")
+            raise RuntimeError("in the middle")
+
+    with pytest.raises(RuntimeError, match="in the middle"):
+        fail_in_the_middle()
     assert path.read_bytes() == b"first"
     assert list(path.parent.iterdir()) == [path]
 

@@ -8,9 +8,9 @@ import zipfile
 import numpy as np
 import pytest
 import torch
-from eande.simulation.read.readers import FileSource
 
 from eande.foundations.checks import InputError
+from eande.simulation.read.from_files import FileSource
 from eande.simulation.read.simulations import Simulations
 from helpers.written_files import PHI, Y32, K, N, T, Y, as_netcdf, as_npz, as_npz_compressed
 

@@ -32,11 +32,11 @@ def same_sampler(n, seed):
 WRONG = {
     "simulator": (
         lambda path: eande.simulate(other_noise, BOX, 45, store=path),
-        "a store with simulator .*other_noise.*got one with .*noisy",
+        "a store with simulator.name 'other_noise', got one with 'noisy'",
     ),
     "prior": (
         lambda path: eande.simulate(noisy, eande.BoxPrior([-2, -1], [1, 1]), 45, store=path),
-        "a store with prior .*-2.0.*got one with",
+        r"a store with prior.low \[-2.0, -1.0\], got one with \[-1.0, -1.0\]",
     ),
     "seed": (
         lambda path: simulate(45, path, seed=1),
@@ -44,7 +44,7 @@ WRONG = {
     ),
     "design": (
         lambda path: simulate(45, path, design="even"),
-        "expected a store with design even, got one with random",
+        "expected a store with design 'even', got one with 'random'",
     ),
     "block size": (
         lambda path: simulate(45, path, block_size=9),
@@ -69,7 +69,7 @@ WRONG = {
     ),
     "prior by draws": (
         lambda path: eande.simulate(noisy, eande.SamplerPrior(same_sampler), 45, store=path),
-        "expected a store with prior .*'sampler'.*got one with",
+        "expected a store with prior.kind 'sampler', got one with 'box'",
     ),
 }
 

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import torch
 import xarray
-from eande.simulation.read.readers import FileSource
 
 from eande.foundations.checks import InputError
+from eande.simulation.read.from_files import FileSource
 from eande.simulation.read.simulations import Simulations
 from helpers.written_files import (
     PHI,
@@ -244,10 +244,11 @@ def test_reading_needs_xarray_only_where_it_is_used(npz, monkeypatch):
 
 
 def test_importing_the_reader_does_not_import_xarray():
-    code = "import sys, eande.simulation.read.simulations; print([name for name in ('xarray', 'dask', 'h5py', 'pandas') if name in sys.modules])"
-    assert (
-        subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, check=True
-        ).stdout.strip()
-        == "[]"
-    )
+    code = """
+import sys
+import eande.simulation.read.simulations
+
+print([name for name in ('xarray', 'dask', 'h5py', 'pandas') if name in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -10,7 +10,8 @@ import torch
 import zarr
 
 import eande
-from eande.simulation.store import store as store_module
+from eande.simulation.store import zarr_store
+from eande.simulation.store.commits import CommitRecord
 from helpers.stores import BLOCK, BOX, assert_same, noisy, simulate
 
 
@@ -126,7 +127,7 @@ def test_a_complete_store_needs_no_writing(tmp_path, expected, monkeypatch):
         raise OSError(errno.EROFS, "Read-only file system")
 
     monkeypatch.setattr(Path, "mkdir", refuse)
-    monkeypatch.setattr(store_module, "FileLock", refuse)
+    monkeypatch.setattr(zarr_store, "FileLock", refuse)
     assert_same(simulate(45, tmp_path / "s.zarr"), expected)
 
 
@@ -142,7 +143,8 @@ def test_a_disk_that_cannot_be_written_is_said_in_a_line(
     tmp_path, expected, monkeypatch, number, kind
 ):
     path = tmp_path / "s.zarr"
-    whole, count = CommitRecord.write, []
+    whole = CommitRecord.write
+    count = []
 
     def failing(self, layout):
         count.append(self.block)

@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 import eande
 from eande.foundations.seeds import derive_seed
 from eande.simulation.run.blocks import block_sizes
-from eande.simulation.store import store as store_module
+from eande.simulation.store import commits, zarr_store
 from helpers.stores import BOX, flip, noisy
 
 pytestmark = pytest.mark.thorough
@@ -102,13 +102,14 @@ class StoreMachine(RuleBasedStateMachine):
             return wrapped
 
         targets = {
-            "write": (zarr.Array, "__setitem__"),
-            "create": (store_module.zarr, "create_array"),
-            "sync": (store_module, "sync"),
-            "replace": (Path, "replace"),
+            "write": [(zarr.Array, "__setitem__")],
+            "create": [(zarr_store.zarr, "create_array")],
+            "sync": [(zarr_store, "sync"), (commits, "sync")],
+            "replace": [(Path, "replace")],
         }
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(*targets[where], then_die(getattr(*targets[where])))
+            for target in targets[where]:
+                patch.setattr(*target, then_die(getattr(*target)))
             with contextlib.suppress(Killed):
                 self.go(n)
         if (self.path / "zarr.json").exists():

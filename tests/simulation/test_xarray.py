@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 import xarray
-from eande.simulation.read.readers import XarraySource
 
 from eande.foundations.checks import InputError
+from eande.simulation.read.from_xarray import XarraySource
 from eande.simulation.read.simulations import Simulations
 from helpers.written_files import PHI, PHI32, Y32, N, Y, check_reading
 

@@ -123,7 +123,10 @@ def test_budgets_find_the_forcing_and_a_wrong_one_does_not():
 
 
 def test_coverage_and_the_prior_are_told_from_weights():
-    """Posteriors with the right width cover as often as they say and give back the prior; too narrow ones do not cover."""
+    """Posteriors with the right width cover as often as they say and give back the prior.
+
+    Too narrow ones do not cover.
+    """
     prior = Lorenz96().prior
     phi = prior.sample(400, seed=3)
     observed = phi.norm(dim=1) + 0.3 * torch.randn(400, generator=generator(4))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from eande.studies.synthetic import PAPER_L1, SIZES, Cell, run_cell
+from eande.studies.synthetic.study import PAPER_L1, SIZES, Cell, run_cell
 
 
 @pytest.mark.slow

@@ -4,6 +4,8 @@ Groups of eight run in parallel. All arithmetic is in float64; results do not de
 of threads, for every trajectory is integrated by one.
 """
 
+# ruff: noqa: ANN001, ANN202 (numba finds out the types of what it compiles)
+
 import numpy as np
 import torch
 
@@ -41,7 +43,7 @@ def trajectories(state: np.ndarray, forcing: np.ndarray, system: Lorenz96System)
 
 
 @numba.njit(parallel=True, cache=True, fastmath={"contract"})
-def _integrate(packed, forcing, out, step, constants, counts):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+def _integrate(packed, forcing, out, step, constants, counts):  # type: ignore[no-untyped-def]
     slow, fast, substeps, skipped, first_pieces = counts
     for group in numba.prange(packed.shape[0]):
         x = packed[group]
@@ -56,14 +58,14 @@ def _integrate(packed, forcing, out, step, constants, counts):  # type: ignore[n
 
 
 @numba.njit(cache=True)
-def _store(x, out, group, time):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+def _store(x, out, group, time):  # type: ignore[no-untyped-def]
     for lane in range(min(_LANES, out.shape[0] - group * _LANES)):
         for i in range(x.shape[0]):
             out[group * _LANES + lane, time, i] = x[i, lane]
 
 
 @numba.njit(cache=True, fastmath={"contract"})
-def _advance(x, work, forcing, step, constants, slow, fast):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+def _advance(x, work, forcing, step, constants, slow, fast):  # type: ignore[no-untyped-def]
     """Take one Runge–Kutta step in place; work holds stage state, tendency and weighted sum."""
     stage = work[0]
     slope = work[1]
@@ -87,7 +89,7 @@ def _advance(x, work, forcing, step, constants, slow, fast):  # type: ignore[no-
 
 
 @numba.njit(cache=True, fastmath={"contract"})
-def _tendency(x, slope, forcing, constants, slow, fast):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+def _tendency(x, slope, forcing, constants, slow, fast):  # type: ignore[no-untyped-def]
     h, c, b = constants
     ring = slow * fast
     for k in range(slow):

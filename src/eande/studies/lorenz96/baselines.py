@@ -1,8 +1,8 @@
 """Other methods on the Lorenz 96 study: NPE-C and NRE-C through sbi, and a generic critic.
 
-sbi runs the encoder again for every φ, in training and in sampling. Here every datum is embedded once
-and sbi's own networks and losses get the embedding: the same windows, backbone, training loop, average
-of weights and choice by the held-out log ratio as for E&E.
+sbi runs the encoder again for every φ, in training and in sampling. Here every datum is embedded
+once and sbi's own networks and losses get the embedding: the same windows, backbone, training loop,
+average of weights and choice by the held-out log ratio as for E&E.
 
     npe-c    a normalising flow q(φ | f(y)), maximum likelihood; what leaks out of the prior's box
              is cut off and q normalised anew
@@ -263,7 +263,6 @@ class BaselineTask:
         settings: of the loop.
         batches: of training pairs.
         baseline: its further settings.
-        kind: of baseline.
         data: what to validate on.
         views: what the encoder sees.
     """
