@@ -9,6 +9,7 @@ from conftest import Function
 from eande.inference.model import EmbedAndEmulate
 from eande.similarities.cosine import Cosine
 from eande.similarities.dot import Dot
+from eande.similarities.prior_only import PriorOnly
 
 LINE = eande.BoxPrior([-1.0], [1.0])
 NOISE = 0.1
@@ -84,8 +85,7 @@ def coverage(model, data, level=0.95) -> float:
 
 def fallen(model):
     """As fit leaves a model no better than the prior."""
-    model.similarity.exponent.zero_()
-    return model
+    return model.with_similarity(PriorOnly(model.similarity))
 
 
 QUICK = {"draws": 2_000}
