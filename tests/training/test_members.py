@@ -92,7 +92,7 @@ def test_a_fit_of_members_that_is_stopped_ends_in_the_same_weights(tmp_path):
     seen = []
     fit(4, **options, checkpoint=tmp_path, callback=lambda record: seen.append(record["member"]))
     assert set(seen) == {3}
-    with pytest.raises(InputError, match=r"another settings\.epochs"):
+    with pytest.raises(InputError, match=r"with settings\.epochs 7, got one with 6"):
         fit(settings=options["settings"] | {"epochs": 7}, checkpoint=tmp_path)
 
 
