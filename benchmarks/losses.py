@@ -25,9 +25,9 @@ from similarities import oscillation
 
 LOSSES = ("symmetric", "phi_y", "y_phi")
 SIMILARITIES: dict[str, dict[str, Any]] = {
-    f"cosine, τ = {tau}": {"similarity": "cosine", "temperature": tau}
-    for tau in (0.1, 0.03, "learn")
+    f"cosine, τ = {tau}": {"similarity": eande.Cosine(tau)} for tau in (0.1, 0.03)
 }
+SIMILARITIES["cosine, τ = learn"] = {"similarity": "cosine"}
 SIMILARITIES["dot"] = {"similarity": "dot"}
 
 

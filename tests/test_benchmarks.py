@@ -43,14 +43,11 @@ def test_the_reasons_for_the_default_similarity_are_quoted():
     content = json.loads((ROOT / "results" / "similarities.json").read_text())
     page = (ROOT / "docs" / "method.md").read_text()
     for task in ("two_moons", "gaussian_mixture", "slcp", "gaussian_linear", "oscillation"):
-        assert (
-            f"{task} {content[task]['gaussians']['log_ratio']:.2f} / "
-            f"{content[task]['cosine']['log_ratio']:.2f}" in page
-        )
-        assert (
-            content[task]["mixture"]["log_ratio"]
-            > content[task]["cosine"]["log_ratio"] - content[task]["cosine"]["error"]
-        )
+        cosine = content[task]["cosine"]
+        # Its name when the file was made.
+        mixture = content[task].get("mixture", content[task].get("gaussians"))
+        assert f"{task} {mixture['log_ratio']:.2f} / {cosine['log_ratio']:.2f}" in page
+        assert mixture["log_ratio"] > cosine["log_ratio"] - cosine["error"]
 
 
 def test_what_the_symmetric_loss_is_for_is_quoted():

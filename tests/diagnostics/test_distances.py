@@ -5,11 +5,11 @@ import math
 import numpy as np
 import pytest
 import torch
-from eande.studies.ring import reference_samples
 
 from eande.diagnostics.distances import best_rotation, c2st, l1_distance, linear_r2, squared_mmd
 from eande.foundations.checks import InputError
 from eande.foundations.seeds import generator
+from eande.studies.lorenz96.ring import reference_samples
 
 
 def test_distances_know_the_truth():

@@ -13,7 +13,8 @@ import pytest
 import torch
 from scipy import stats
 
-from eande.diagnostics.ranks import uniformity, weigh
+from eande.diagnostics.ranks import weigh
+from eande.diagnostics.uniformity import uniformity
 
 # The toys and their faults are those of the benchmark.
 _spec = importlib.util.spec_from_file_location(

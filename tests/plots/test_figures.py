@@ -1,9 +1,9 @@
 """Figures show the numbers they are given."""
 
 from conftest import exact_model
+from eande import plots
 from eande.diagnostics.diagnose import diagnose
 from eande.diagnostics.identifiability import identifiability
-from eande.plots import figures as plots
 from eande.simulators.von_mises_fisher import VonMisesFisher
 
 

@@ -18,14 +18,14 @@ needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a C
 
 @pytest.mark.parametrize("settings", [{}, {"view_weight": 0.1}])
 @needs_cuda
-def test_recorded_steps_train_as_launched_ones_do(settings):
+def test_captured_steps_train_as_others_do(settings):
     simulations = eande.simulate(simulator, PRIOR, 1_000, seed=0)
 
     def jitter(y, generator):
         return y + 0.01 * torch.randn(y.shape, generator=generator)
 
     histories = []
-    for recorded in (True, False):
+    for captured in (True, False):
         model = quick_fit(
             simulations,
             PRIOR,
@@ -35,7 +35,7 @@ def test_recorded_steps_train_as_launched_ones_do(settings):
             width=32,
             batch_size=300,
             device="cuda",
-            compile=recorded,
+            compile=captured,
             **settings,
         )
         histories.append([record["loss"] for record in model.history])

@@ -7,13 +7,15 @@ from eande.networks.mlp import ResidualMLP
 from eande.priors.box import BoxPrior
 from eande.priors.draws import SamplerPrior
 from eande.simulation.read.simulations import Simulations
+from eande.training.build import Networks
 from eande.training.prepare import describe_call
 
 BOX = BoxPrior([-1, -1], [1, 1])
 
 
-def fingerprint(simulations, prior=BOX, views=None, **given):
-    return describe_call(simulations, prior, eande.FitSettings(), views, given)
+def fingerprint(simulations, prior=BOX, views=None, validation=None, similarity="mixture", **given):
+    settings = eande.FitSettings(similarity=similarity)
+    return describe_call(simulations, prior, settings, views, Networks(**given), validation)
 
 
 def test_a_fingerprint_changes_with_everything_that_matters(few_simulations):
@@ -32,10 +34,17 @@ def test_a_fingerprint_changes_with_everything_that_matters(few_simulations):
         fingerprint(few_simulations, views=lambda y, _: 3 * y),
         fingerprint(few_simulations, encoder=ResidualMLP(2, 4)),
         fingerprint(few_simulations, encoder=ResidualMLP(2, 4)),
+        fingerprint(few_simulations, validation=0.2),
+        fingerprint(few_simulations, validation=few_simulations[:50]),
+        fingerprint(few_simulations, similarity=eande.Cosine(0.05)),
+        fingerprint(few_simulations, similarity=eande.Cosine(0.1)),
+        fingerprint(few_simulations, similarity=eande.Cosine(0.05, learn=True)),
+        fingerprint(few_simulations, similarity=eande.Mixture(heads=3)),
     ]
     texts = [str(one) for one in (own, *others)]
     assert len(set(texts)) == len(texts)
     assert fingerprint(few_simulations) == own
+    assert fingerprint(few_simulations, similarity=eande.Mixture()) == own
 
 
 def test_a_fingerprint_does_not_depend_on_the_number_of_threads(few_simulations):

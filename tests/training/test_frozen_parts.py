@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from eande.training.setup import _fresh
 from torch import nn
 
 from eande.networks.mlp import ResidualMLP
+from eande.training.build import _fresh
 from eande.training.fit import fit
 from eande.training.settings import FitSettings
 from helpers.linear_task import BOX

@@ -11,6 +11,7 @@ from conftest import exact_model, quick_fit
 from eande.foundations.checks import EandeWarning, InputError
 from eande.inference.normalizer import estimate_normalizer
 from eande.priors.box import BoxPrior
+from eande.similarities.calibrated import Calibrated
 from eande.simulation.read.simulations import Simulations
 from eande.simulation.simulate import simulate
 from eande.training.batches import Batches
@@ -178,9 +179,9 @@ def test_ranks_of_the_truth_are_uniform():
     fresh = simulate(noisy, prior, 400, seed=1)
 
     def p_value(exponent):
-        model.similarity.exponent.fill_(exponent)
+        sharpened = model.with_similarity(Calibrated(model.similarity, exponent))
         ranks = []
-        for i, posterior in enumerate(model.posteriors(fresh.y)):
+        for i, posterior in enumerate(sharpened.posteriors(fresh.y)):
             samples, _ = posterior.sample(99, seed=i)
             ranks.append((samples < fresh.phi[i]).sum(0))
         counts = torch.stack(ranks)

@@ -8,6 +8,7 @@ from torch import nn
 
 import eande
 from eande.foundations.checks import InputError
+from eande.similarities.calibrated import Calibrated
 from helpers.exact_line import gaussian
 from helpers.several_members import fit, values
 
@@ -32,8 +33,11 @@ def test_a_copy_is_whole_and_of_its_own(joint):
         is copied.emulator._members[0]
         is not joint.members[0]
     )
-    copied.members[0].similarity.exponent.fill_(0.3)
-    # The kept bank must notice what happens to a member.
+    # The kept bank must notice what happens to a member: another similarity, another number in it.
+    member = copied.members[0]
+    member.similarity = Calibrated(member.similarity, 1.0)
+    assert torch.allclose(values(copied), before, atol=1e-5)
+    member.similarity.exponent.fill_(0.3)
     posterior = copied.posterior([0.1, -0.2], draws=1_000)
     assert torch.allclose(posterior.bank_scores(), posterior.score(posterior.bank.phi), atol=1e-4)
     assert not torch.allclose(values(copied), before, atol=0.01)
@@ -88,7 +92,7 @@ def test_a_fit_of_members_that_is_stopped_ends_in_the_same_weights(tmp_path):
     seen = []
     fit(4, **options, checkpoint=tmp_path, callback=lambda record: seen.append(record["member"]))
     assert set(seen) == {3}
-    with pytest.raises(InputError, match=r"another settings\.epochs"):
+    with pytest.raises(InputError, match=r"with settings\.epochs 7, got one with 6"):
         fit(settings=options["settings"] | {"epochs": 7}, checkpoint=tmp_path)
 
 

@@ -14,8 +14,8 @@ from conftest import quick_fit
 from eande.networks.mlp import ResidualMLP
 from eande.priors.box import BoxPrior
 from eande.similarities.cosine import Cosine
-from eande.training.gradients import backward
-from eande.training.losses import symmetric_info_nce
+from eande.training.gradients import micro_batched_backward
+from eande.training.losses import inter_domain_info_nce
 
 BOX = BoxPrior([-1, -1], [1, 1])
 
@@ -25,18 +25,21 @@ def gradients(model, y, phi, micro_batch, fabric):
 
     values = []
 
-    def loss(embeddings):
-        values.append(symmetric_info_nce(*embeddings, model.similarity.score))
+    def loss(f, g):
+        values.append(sum(inter_domain_info_nce(f, g, model.similarity.score)))
         return values[-1]
 
-    backward(
-        fabric,
-        model,
-        inputs=[(model.encode, y), (model.decode, phi)],
-        loss=loss,
-        micro_batch=micro_batch,
-        seed=3,
-    )
+    if micro_batch is None:
+        fabric.backward(loss(model.encode(y), model.decode(phi)))
+    else:
+        micro_batched_backward(
+            fabric,
+            model,
+            inputs=[(model.encode, y), (model.decode, phi)],
+            loss=loss,
+            rows=micro_batch,
+            seed=3,
+        )
     return values[-1], [p.grad.clone() for p in model.parameters() if p.grad is not None]
 
 
@@ -112,9 +115,9 @@ MEMORY_SCRIPT = """
     from pathlib import Path
     from torch import nn
     from lightning.fabric import Fabric
-    from eande.training.losses import symmetric_info_nce
+    from eande.training.losses import inter_domain_info_nce
     from eande.similarities.cosine import Cosine
-    from eande.training.gradients import backward
+    from eande.training.gradients import micro_batched_backward
 
     torch.set_num_threads(1)
     batch = int(sys.argv[1])
@@ -147,14 +150,14 @@ MEMORY_SCRIPT = """
         (lambda x: similarity.place(encoder(x)), y),
         (lambda x: similarity.place(emulator(x)), phi),
     ]
-    backward(
-        fabric,
-        encoder,
-        inputs=inputs,
-        loss=lambda e: symmetric_info_nce(*e, similarity.score),
-        micro_batch=micro,
-        seed=0,
-    )
+
+    def loss(f, g):
+        return sum(inter_domain_info_nce(f, g, similarity.score))
+
+    if micro is None:
+        fabric.backward(loss(*(network(x) for network, x in inputs)))
+    else:
+        micro_batched_backward(fabric, encoder, inputs=inputs, loss=loss, rows=micro, seed=0)
     print(memory("VmHWM") - before)
 """
 

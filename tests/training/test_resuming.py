@@ -104,9 +104,9 @@ def test_a_checkpoint_of_another_fit_is_refused(linear_simulations, tmp_path):
     assert equal(weights(first), weights(run(0, linear_simulations[:200]))), (
         "a finished run is returned as it is"
     )
-    with pytest.raises(InputError, match=r"another settings\.seed: 0 instead of 1"):
+    with pytest.raises(InputError, match=r"of this very fit with settings\.seed 1, got one with 0"):
         run(1, linear_simulations[:200])
-    with pytest.raises(InputError, match="another simulations"):
+    with pytest.raises(InputError, match="of this very fit with simulations .*, got one with"):
         run(0, linear_simulations[200:400])
 
 

@@ -26,19 +26,19 @@ CASES = {
         "batch_size: expected a whole number of at least 2, got 1",
     ),
     "temperature 0": (
-        lambda: small(temperature=0),
+        lambda: eande.Cosine(0),
         "temperature: expected a finite number above 0, got 0",
     ),
     "temperature below 0": (
-        lambda: small(temperature=-0.1),
+        lambda: eande.Cosine(-0.1),
         "temperature: expected a finite number above 0, got -0.1",
     ),
     "temperature of a mixture": (
-        lambda: small(temperature=0.5),
-        "similarity: expected 'cosine' with a temperature, got 'gaussians'",
+        lambda: eande.Mixture(temperature=0),
+        "temperature: expected a finite number above 0, got 0",
     ),
     "temperature word": (
-        lambda: small(temperature="hot"),
+        lambda: eande.Cosine("hot"),
         "temperature: expected a finite number above 0, got 'hot'",
     ),
     "learning rate": (
@@ -47,7 +47,8 @@ CASES = {
     ),
     "similarity": (
         lambda: small(similarity="cos"),
-        "similarity: expected one of 'cosine', 'dot', 'gaussians', got 'cos'",
+        r"similarity: expected one of 'cosine', 'dot', 'mixture', or an instance such as "
+        r"Cosine\(temperature=0.05\), got 'cos'",
     ),
     "loss": (
         lambda: small(loss="infonce"),

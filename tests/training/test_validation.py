@@ -112,7 +112,9 @@ def test_callback_sees_every_record(linear_simulations):
     assert {
         "loss",
         "held_out_log_ratio",
-        "held_out_density_sum",
+        "held_out_density",
+        "held_out_median_density",
+        "score",
         "cv_normalizer",
         "learning_rate",
     } <= records[0].keys()

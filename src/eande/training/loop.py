@@ -174,8 +174,7 @@ class Loop(Generic[Model]):
             return
         reached = ""
         if math.isfinite(state.best_score):
-            best = state.best_record()["held_out_log_ratio"]
-            reached = f", held-out {best:.3f} nats"
+            reached = f", held-out {state.best_score:.3f} nats"
         self.bar.update(task, completed=state.epoch, description=label + reached)
 
     def _out_of_patience(self, state: TrainingState[Model]) -> bool:
