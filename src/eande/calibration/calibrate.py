@@ -1,4 +1,6 @@
-"""calibrate: a model whose regions cover as often as they say, by simulations used for nothing else.
+"""calibrate: a model whose regions cover as often as they say.
+
+It is found on simulations used for nothing else.
 
 A model fitted to few simulations is often too sure of itself, or not sure enough, and not by the
 same amount everywhere. The calibrated model is the same networks under another score,

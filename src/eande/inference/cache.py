@@ -76,7 +76,7 @@ class Cache:
             self.watch(modules)
 
     def watch(self, modules: Sequence[nn.Module]) -> None:
-        """Remember the state of these modules' weights, by which the cache knows that it is stale."""
+        """Remember the state of these modules' weights, by which staleness is noticed."""
         self._modules = tuple(modules)
         self._watched = [x for m in modules for x in (*m.parameters(), *m.buffers())]
         self._stamp = _stamp(self._watched)

@@ -284,7 +284,7 @@ class EmbedAndEmulate(nn.Module):
         return [x for m in models for x in (m.emulator, m.phi_standardizer, m.similarity)]
 
     def record(self, *, enabled: bool = True, compile: bool = False) -> Self:
-        """On a GPU, run inference as CUDA graphs: a single observation takes a fraction of the time.
+        """On a GPU, run inference as CUDA graphs: one observation takes a fraction of the time.
 
         A graph is captured on the fourth call with data of one shape under one prior, or with
         parameters of one shape, and holds the networks as they are then; where their weights

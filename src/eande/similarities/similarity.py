@@ -105,7 +105,7 @@ class Similarity(nn.Module, ABC):
         return type(self)(**self.settings)
 
     def continued(self, trained: Similarity, dimension: int) -> Self:
-        """Return the same for a warm start: weights that training moves begin where it left them."""
+        """Return the same for a warm start: weights that training moves go on from there."""
         fresh = self.for_dimension(dimension)
         if type(fresh) is not type(trained):
             return fresh

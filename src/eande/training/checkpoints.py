@@ -121,7 +121,7 @@ class CheckpointStore:
         return path is not None and path.exists()
 
     def restore(self, state: TrainingState[Any], name: str) -> None:
-        """Bring a state to where its file stands, if there is one, and clear away debris of kills."""
+        """Bring a state to where its file stands, if there is one; remove debris of kills."""
         path = self._path(name)
         if path is None:
             return

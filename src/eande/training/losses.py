@@ -57,7 +57,7 @@ LOSSES: dict[str, Callable[[InterDomain], Tensor]] = {
 
 
 def info_nce(scores: Tensor, excluded: Tensor | None = None) -> Tensor:
-    """Return the InfoNCE loss of a score matrix (M, M + K) whose row i has its positive in column i.
+    """Return the InfoNCE loss of a score matrix (M, M + K), row i with its positive in column i.
 
     Args:
         scores: in nats.

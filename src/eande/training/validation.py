@@ -115,7 +115,7 @@ class HeldOut:
 
     @torch.no_grad()
     def score(self, model: EmbedAndEmulate, *, widest: int = 10) -> HeldOutScore:
-        """Score a model, with up to ``widest`` times the draws where the effective size is small."""
+        """Score a model, with up to ``widest`` times the draws where these are too few."""
         f = torch.cat([model.embed_all(y) for y in self.seen()])
         phi = self.simulations.phi.to(model.device)
         bank = model.prior_bank(model.prior, self.draws)
