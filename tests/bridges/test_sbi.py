@@ -14,6 +14,7 @@ from sbi.utils import BoxUniform
 import eande
 from conftest import Function
 from eande.bridges.sbi import EE, ExactPosterior, Potential, as_distribution, as_posterior
+from eande.similarities.calibrated import Calibrated
 from eande.similarities.dot import Dot
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of sbi and what it uses
@@ -290,13 +291,23 @@ def test_the_potential_is_minus_infinity_outside_the_support(model):
     assert values[1].isfinite()
 
 
-def test_a_calibration_makes_the_potential_anew(model):
+def test_a_calibrated_model_has_a_potential_of_its_own(model):
     potential = Potential(model, OBSERVED)
     before = potential(torch.zeros(1, 2))
-    model.similarity = model.similarity.copy()
-    model.similarity.set_exponent(0.5)
+    calibrated = model.with_similarity(Calibrated(model.similarity, 0.5))
+    theta = torch.linspace(-0.5, 0.5, 6).view(3, 2)
+    other = Potential(calibrated, OBSERVED)
+    expected = calibrated.posterior(OBSERVED).log_prob(theta)
+    torch.testing.assert_close(other(theta), expected)
+    assert not torch.allclose(other(torch.zeros(1, 2)), before)
     potential.set_x(OBSERVED)
-    assert not torch.allclose(potential(torch.zeros(1, 2)), before)
+    assert torch.equal(potential(torch.zeros(1, 2)), before)
+    # Of separate observations, too.
+    observed = torch.stack([OBSERVED, OBSERVED + 0.1, OBSERVED])
+    other.set_x(observed, x_is_iid=False)
+    each = calibrated.posteriors(observed)
+    rows = [one.log_prob(phi.unsqueeze(0)) for one, phi in zip(each, theta, strict=True)]
+    torch.testing.assert_close(other(theta), torch.cat(rows))
 
 
 def test_torch_distributions_accept_no_rows():

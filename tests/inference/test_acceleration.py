@@ -55,12 +55,12 @@ def test_the_recorder_replays_runs_other_shapes_and_counts_every_call():
     recorder = GraphedFunction(gradient, enabled=True)
     for i in range(8):
         x = torch.full((2, 3), float(i), device="cuda")
-        if not recorder.recorded:
+        if not recorder.captured:
             weight.grad = None
         found = recorder(x)
         assert found["sum"].item() == 6 * i
         assert weight.grad.tolist() == [2 * i] * 3
-        assert recorder.recorded == (i >= 3)
+        assert recorder.captured == (i >= 3)
     weight.grad.zero_()
     assert recorder(torch.ones(4, 3, device="cuda"))["sum"].item() == 12
     assert weight.grad.tolist() == [4] * 3
@@ -71,7 +71,7 @@ def test_the_recorder_replays_runs_other_shapes_and_counts_every_call():
 def test_a_recorder_that_is_off_just_calls():
     recorder = GraphedFunction(lambda x: {"twice": 2 * x}, enabled=False)
     assert [recorder(torch.tensor([float(i)]))["twice"].item() for i in range(5)] == [0, 2, 4, 6, 8]
-    assert not recorder.recorded
+    assert not recorder.captured
 
 
 @needs_cuda
@@ -164,7 +164,7 @@ def test_recorded_emulation_is_as_exact_as_float32():
         exact = copy.deepcopy(model).double()
         exact = exact.similarity.place(exact.emulator(exact.phi_standardizer(phi.double())))
     posterior = model.posterior(torch.zeros(2))
-    exact = posterior.embedded.double() @ exact.T / 0.001
+    exact = posterior.scorer.f[0].double() @ exact.T / 0.001
     launched = posterior.score(phi)
     plain = (launched.double() - exact).abs().max().item()
     model.record()
@@ -180,7 +180,7 @@ def test_recorded_emulation_is_as_exact_as_float32():
     with torch.no_grad():
         rough = half.similarity.place(half.emulator(half.phi_standardizer(phi.half())).float())
     assert (
-        (posterior.embedded @ rough.T / 0.001).double() - exact
+        (posterior.scorer.f[0] @ rough.T / 0.001).double() - exact
     ).abs().max().item() > 200 * plain
 
 

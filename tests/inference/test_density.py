@@ -19,7 +19,8 @@ from helpers.exact_posteriors import box_model, observation
 def test_log_prob_integrates_to_one_on_a_box():
     posterior = box_model().posterior([1.0])
     assert re.fullmatch(
-        r"Posterior\(of a, b; log C = \S+ ± \S+, carried by \d+ draws\)", repr(posterior)
+        r"Posterior\(of a, b; log C = \S+ ± \S+, effective sample size \d+ of 10,000\)",
+        repr(posterior),
     )
     edge = torch.linspace(-3, 3, 601)
     middle = (edge[1:] + edge[:-1]) / 2

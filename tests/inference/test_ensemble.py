@@ -8,7 +8,7 @@ from torch import nn
 import eande
 from eande.foundations.checks import InputError
 from eande.inference import ensemble as ensembles
-from eande.similarities.calibrated import Aim
+from eande.similarities.calibrated import Aim, Calibrated, Slope
 from eande.similarities.dot import Dot
 from helpers.exact_line import GRID, LINE, NOISE, circle, fallen, gaussian, log_mean_exp, pairs
 
@@ -132,7 +132,8 @@ def test_the_exact_bound_is_never_exceeded_and_attained(monkeypatch):
     highest = []
     exceeded = {"as it is": 0, "without room": 0}
     for posterior in joint.posteriors(ys):
-        y = posterior.embedded[1].atan2(posterior.embedded[0])
+        f = posterior.scorer.f
+        y = f[0, 1].atan2(f[0, 0])
         phi = torch.cat(
             [
                 joint.prior.sample(5_000, seed=0),
@@ -142,24 +143,27 @@ def test_the_exact_bound_is_never_exceeded_and_attained(monkeypatch):
         top = posterior.score(phi).max().double()
         for name, rounding in (("as it is", ensembles._ROUNDING), ("without room", 0.0)):
             monkeypatch.setattr(ensembles, "_ROUNDING", rounding)
-            bound = joint.similarity.bound(posterior.embedded.unsqueeze(0)).double().item()
+            bound = posterior.bound()
             exceeded[name] += int(top > bound * (1 + 1e-6) + 1e-6)
         monkeypatch.undo()
-        highest.append(
-            (joint.similarity.bound(posterior.embedded.unsqueeze(0)).item() - top).item()
-        )
+        highest.append((posterior.bound() - top).item())
     assert exceeded["as it is"] == 0 < exceeded["without room"]
     assert max(highest) < 0.01
-    samples, info = joint.posterior(ys[3]).sample(500, bound="exact")
+    samples, info = joint.posterior(ys[3]).sample(500, sampler="rejection", bound="exact")
     assert info.exceedances == 0
     assert (samples - ys[3]).abs().median() < 0.2
 
 
 def test_a_member_without_a_bound_leaves_none():
+    posterior = eande.ensemble([circle(0.1), gaussian(0.5, prior=circle(0.1).prior)]).posterior(
+        [0.0]
+    )
+    assert posterior.bound() is None
     with pytest.raises(
-        InputError, match="bound: expected 'estimated' for the Mixture similarity, got 'exact'"
+        InputError,
+        match="bound: expected 'estimated' for a similarity without an upper bound, got 'exact'",
     ):
-        eande.ensemble([gaussian(), gaussian(0.5)]).posterior([0.0]).sample(10, bound="exact")
+        posterior.sample(10, sampler="rejection", bound="exact")
 
 
 @pytest.mark.filterwarnings("ignore:pooling 3 observations")
@@ -187,10 +191,8 @@ def test_the_bound_of_pooled_observations_is_the_sum_of_theirs():
     ys = torch.tensor([[0.1], [0.1]])
     pooled = joint.posterior(ys, pooled=True)
     one = joint.posterior(ys[0])
-    twice, once = (
-        joint.similarity.bound(posterior.embedded.unsqueeze(0)).item()
-        for posterior in (pooled, one)
-    )
+    twice = pooled.bound()
+    once = one.bound()
     assert twice == pytest.approx(2 * once)
     assert 0 <= twice - pooled.score(torch.tensor([[0.1]])).item() < 1e-3
 
@@ -200,8 +202,11 @@ def test_what_happens_to_a_model_later_does_not_change_the_ensemble():
     joint = eande.ensemble(models)
     phi = LINE.sample(20, seed=0)
     before = joint.posterior([0.2]).log_ratio(phi)
-    models[0].calibrate(pairs(100, 0), draws=1_000)
-    assert models[0].similarity.exponent < 1
+    calibrated, found = eande.calibrate(models[0], pairs(100, 0), draws=1_000, progress=False)
+    assert found.exponent < 1
+    assert calibrated.posterior([0.2]).log_normalizer != models[0].posterior([0.2]).log_normalizer
+    models[0].similarity.root.mul_(2)
+    models[1].similarity = Calibrated(models[1].similarity, 0.5)
     assert torch.equal(joint.posterior([0.2]).log_ratio(phi), before)
 
 
@@ -243,13 +248,11 @@ def test_wrong_use_gives_one_line(case):
 
 def test_calibrated_models_are_no_members():
     """Whatever kind of exponent it came to, or only moved."""
-    constant = gaussian()
-    datum = gaussian()
-    aimed = gaussian()
-    constant.similarity.set_exponent(0.5)
-    datum.similarity.set_exponent(0.5, torch.ones(2), torch.zeros(2))
-    aimed.similarity.set_aim(Aim(torch.zeros(2, 2), torch.ones(2)))
-    for model in (constant, datum, aimed):
+    plain = gaussian()
+    slope = Slope(torch.ones(2), torch.zeros(2))
+    aim = Aim(torch.zeros(2, 2), torch.ones(2))
+    for corrections in ((0.5,), (0.5, slope), (1.0, None, aim)):
+        model = plain.with_similarity(Calibrated(plain.similarity, *corrections))
         with pytest.raises(
             InputError,
             match="models: expected plain models as fitted, got an ensemble or a calibrated "

@@ -143,7 +143,7 @@ class LooksUp(torch.nn.Embedding):
 @pytest.mark.parametrize("encoder", [DeafToMissing(3, 4), LooksUp(5, 4)])
 def test_missing_numbers_are_refused_whatever_the_encoder_does_with_them(encoder, pooled, missing):
     prior = eande.BoxPrior([0, 0], [1, 1])
-    similarity = eande.similarities.similarities.Cosine(1.0)
+    similarity = eande.Cosine(1.0)
     model = eande.EmbedAndEmulate(
         encoder, torch.nn.Linear(2, 4), similarity, prior, y_shape=(3,), embedding_dimension=4
     )

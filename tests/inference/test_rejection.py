@@ -10,7 +10,7 @@ from eande.foundations.checks import InputError
 from eande.inference.samplers.rejection import BudgetExceeded, SampleInfo, acceptance_rejection
 from eande.priors.box import BoxPrior
 from eande.simulators.von_mises_fisher import VonMisesFisher
-from eande.studies.synthetic import angle_test
+from eande.studies.synthetic.measures import angle_test
 from helpers.exact_posteriors import (
     ALPHA,
     gaussian_posterior,
@@ -26,7 +26,9 @@ from helpers.exact_posteriors import (
 def test_samples_follow_the_exact_posterior(kappa, redundant, bound):
     task = VonMisesFisher(kappa, redundant=redundant, seed=1)
     y = observation(task)
-    samples, info = exact_model(task).posterior(y).sample(20_000, seed=0, bound=bound)
+    samples, info = (
+        exact_model(task).posterior(y).sample(20_000, seed=0, sampler="rejection", bound=bound)
+    )
     exact = task.sample_posterior(y, 20_000, seed=1)
     assert angle_test(task, y, samples, exact) > ALPHA
     if redundant:
@@ -51,7 +53,7 @@ def test_a_bound_that_is_far_too_low_corrects_itself():
     task = VonMisesFisher(8, seed=1)
     y = observation(task)
     posterior = exact_model(task).posterior(y)
-    samples, info = posterior.sample(20_000, seed=0, bound=-1.0)
+    samples, info = posterior.sample(20_000, seed=0, sampler="rejection", bound=-1.0)
     assert info.exceedances > 0
     assert info.log_bound == pytest.approx(8 - posterior.log_normalizer, abs=0.01)
     assert angle_test(task, y, samples, task.sample_posterior(y, 20_000, seed=1)) > ALPHA
@@ -67,8 +69,8 @@ def test_samples_are_those_the_final_bound_would_have_given(monkeypatch):
     monkeypatch.setattr("eande.inference.samplers.rejection._LARGEST_BATCH", 5)
     posterior = exact_model(task := VonMisesFisher(8, seed=1)).posterior(observation(task))
     for seed in range(30):
-        raised, info = posterior.sample(60, seed=seed, bound=-1.0)
-        final, _ = posterior.sample(60, seed=seed, bound=info.log_bound)
+        raised, info = posterior.sample(60, seed=seed, sampler="rejection", bound=-1.0)
+        final, _ = posterior.sample(60, seed=seed, sampler="rejection", bound=info.log_bound)
         assert torch.equal(raised, final)
 
 
@@ -77,17 +79,20 @@ def test_a_proposal_of_ones_own():
     model = linear_gaussian_model(noise=0.1)
     posterior = model.posterior([0.3])
     proposal = MultivariateNormal(torch.tensor([0.3]), torch.eye(1) * 0.15**2)
-    samples, info = posterior.sample(20_000, seed=0, proposal=proposal)
+    samples, info = posterior.sample(20_000, seed=0, sampler="rejection", proposal=proposal)
     _, plain = posterior.sample(1_000, seed=0)
     mean, std = gaussian_posterior([0.3], noise=0.1)
     assert stats.kstest(samples[:, 0].numpy(), stats.norm(mean, std).cdf).pvalue > ALPHA
     assert info.acceptance_rate > 3 * plain.acceptance_rate
     with pytest.raises(InputError, match="rigorous bound is for the prior"):
-        posterior.sample(10, proposal=proposal, bound="exact")
-    with pytest.raises(InputError, match="expected 'estimated' for the Dot similarity"):
-        posterior.sample(10, bound="exact")
+        posterior.sample(10, sampler="rejection", proposal=proposal, bound="exact")
+    with pytest.raises(
+        InputError,
+        match="expected 'estimated' for a similarity without an upper bound, got 'exact'",
+    ):
+        posterior.sample(10, sampler="rejection", bound="exact")
     with pytest.raises(InputError, match="expected 'estimated', 'exact' or a number, got 'loose'"):
-        posterior.sample(10, bound="loose")
+        posterior.sample(10, sampler="rejection", bound="loose")
 
 
 def test_the_budget_ends_sampling_with_what_was_found():
@@ -109,11 +114,11 @@ def test_a_proposal_that_misses_the_posterior_is_refused_and_a_bounded_one_is_ex
         match=r"proposal: expected one that covers the posterior, got one without density on "
         r"\d+% of it",
     ):
-        posterior.sample(100, proposal=BoxPrior([0.5], [1]))
+        posterior.sample(100, sampler="rejection", proposal=BoxPrior([0.5], [1]))
     exact, _ = posterior.sample(20_000, seed=1)
-    bounded, info = posterior.sample(20_000, proposal=BoxPrior([-0.2], [1.1]))
+    bounded, info = posterior.sample(20_000, sampler="rejection", proposal=BoxPrior([-0.2], [1.1]))
     assert info.log_bound < 10
     assert bounded.mean().item() == pytest.approx(exact.mean().item(), abs=0.01)
     assert bounded.std().item() == pytest.approx(exact.std().item(), rel=0.05)
     with pytest.raises(InputError, match="bound: expected a finite number, got nan"):
-        posterior.sample(10, bound=float("nan"))
+        posterior.sample(10, sampler="rejection", bound=float("nan"))

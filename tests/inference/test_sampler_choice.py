@@ -16,19 +16,28 @@ from helpers.exact_posteriors import (
 )
 
 
-def test_an_option_of_one_sampler_chooses_it():
+def test_an_option_of_one_sampler_needs_its_name():
     posterior = posterior_of(lambda phi: -phi.square().sum(1), cube(2))
     assert isinstance(posterior.sample(100)[1], SampleInfo)
-    assert isinstance(posterior.sample(100, particles=500)[1], TemperedInfo)
+    assert isinstance(posterior.sample(100, sampler="tempered", particles=500)[1], TemperedInfo)
+    assert isinstance(posterior.sample(100, sampler="rejection", bound=0.0)[1], SampleInfo)
     with pytest.raises(eande.BudgetExceeded) as caught:
         posterior_of(lambda phi: -500 * phi.square().sum(1), cube(2)).sample(
-            500, bound=0.0, max_evaluations=900
+            500, sampler="rejection", bound=0.0, max_evaluations=900
         )
     assert caught.value.info.evaluations == 900
+    whole = "max_evaluations: expected a whole number"
+    dimension = "proposal: expected one of dimension 2, got dimension 3"
     for options, message in (
-        ({"max_evaluations": "x"}, "max_evaluations: expected a whole number"),
-        ({"max_evaluations": "x", "particles": 500}, "max_evaluations: expected a whole number"),
-        ({"proposal": cube(3)}, "proposal: expected one of dimension 2, got dimension 3"),
+        ({"max_evaluations": "x"}, whole),
+        ({"max_evaluations": "x", "sampler": "tempered", "particles": 500}, whole),
+        ({"proposal": cube(3), "sampler": "rejection"}, dimension),
+        ({"particles": 500}, "particles: expected sampler='tempered' with it, got no sampler"),
+        ({"bound": 0.0}, "bound: expected sampler='rejection' with it, got no sampler"),
+        ({"proposal": cube(2)}, "proposal: expected sampler='rejection' with it, got no sampler"),
+        ({"partciles": 500}, "sample: expected no option 'partciles'"),
+        ({"sampler": "nuts"}, "sampler: expected one of .*'importance'.*'tempered'.*got 'nuts'"),
+        ({"sampler": 3}, "sampler: expected a name or a function of .* got 3"),
     ):
         with pytest.raises(eande.InputError, match=message):
             posterior.sample(100, **options)
@@ -47,15 +56,15 @@ def test_a_prior_without_a_density_stays_with_rejection():
         posterior.sample(10, sampler=tempered)
 
 
-def test_options_of_rejection_choose_it():
+def test_rejection_by_name_is_not_replaced():
     posterior = posterior_of(two_modes, cube(10))
     with pytest.raises(eande.BudgetExceeded, match="expected 10 samples within 5000 evaluations"):
-        posterior.sample(10, bound=1.0, max_evaluations=5_000)
+        posterior.sample(10, sampler="rejection", bound=1.0, max_evaluations=5_000)
 
 
-def test_where_rejection_needs_more_than_was_foretold_tempering_takes_over(monkeypatch):
-    monkeypatch.setattr("eande.inference.posterior._TIMES_FORETOLD", 0.01)
-    monkeypatch.setattr("eande.inference.posterior._LEAST_BUDGET", 1_000)
+def test_where_rejection_needs_more_than_was_expected_tempering_takes_over(monkeypatch):
+    monkeypatch.setattr("eande.inference.samplers.choose._TIMES_EXPECTED", 0.01)
+    monkeypatch.setattr("eande.inference.samplers.choose._LEAST_BUDGET", 1_000)
     samples, info = linear_gaussian_model(noise=0.1).posterior([0.3]).sample(5_000, seed=0)
     assert not isinstance(info, SampleInfo)
     mean, std = gaussian_posterior([0.3], noise=0.1)

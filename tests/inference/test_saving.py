@@ -115,7 +115,8 @@ def test_a_similarity_of_ones_own_is_not_stored_as_another(tmp_path):
     )
     with pytest.raises(
         InputError,
-        match="similarity: expected Cosine, Dot or Gaussians to store in a file, got Sharper",
+        match="similarity: expected a class with a name of its own to store in a file, "
+        "got Sharper: give it name = ",
     ):
         model.save(tmp_path / "m.eande")
 

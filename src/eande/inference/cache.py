@@ -8,13 +8,14 @@ tensor's ``_version``, so a model clears its cache when it enters or leaves trai
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from eande.inference.cuda_graphs import Function, GraphedFunction
+from eande.inference.cuda_graphs import GraphedFunction
 from eande.inference.normalizer import PriorBank
 from eande.priors.prior import Prior
 
@@ -24,12 +25,12 @@ _PADDING = 2_048
 
 
 class KeptBank(NamedTuple):
-    """A bank with what it is a bank of, and the function of observations that may be graphed."""
+    """A bank with what it is a bank of, and the function of observations if it is graphed."""
 
     prior: Prior
     draws: int
     bank: PriorBank
-    locate: GraphedFunction
+    locate: GraphedFunction | None
 
 
 class Graphs(NamedTuple):
@@ -86,7 +87,6 @@ class Cache:
         prior: Prior,
         draws: int,
         make: Callable[[Prior, int], PriorBank],
-        locate: Function,
     ) -> KeptBank:
         """Return the bank of that prior and number of draws, made if it is not kept."""
         if prior.distinct_draws is not None:
@@ -100,10 +100,9 @@ class Cache:
             if kept.draws == draws and same:
                 return kept
         bank = make(prior, draws)
-        function = locate if self.graphs is None else self.graphs.locate
-        graphed = GraphedFunction(
-            lambda observed: function(observed, bank), enabled=self.graphs is not None
-        )
+        graphed = None
+        if self.graphs is not None:
+            graphed = GraphedFunction(partial(self.graphs.locate, bank=bank), enabled=True)
         self._banks = [*self._banks[1 - _BANKS_KEPT :], KeptBank(prior, draws, bank, graphed)]
         return self._banks[-1]
 

@@ -205,7 +205,9 @@ class EmbedAndEmulate(nn.Module):
         if pooled:
             located = [self._locate_pooled(observed, kept.bank)]
         else:
-            located = [kept.locate(part) for part in observed.split(self.encoder_rows)]
+            # Nothing the model keeps refers back to it, so that it is freed when nobody holds it.
+            locate = kept.locate or partial(self.locate, bank=kept.bank)
+            located = [locate(part) for part in observed.split(self.encoder_rows)]
         posteriors = []
         for part in located:
             f = part["f"].unsqueeze(0) if pooled else part["f"].unsqueeze(1)
@@ -270,7 +272,7 @@ class EmbedAndEmulate(nn.Module):
 
     def _kept_bank(self, prior: Prior, draws: int) -> KeptBank:
         self.cache.refresh(self._scoring_parts())
-        return self.cache.bank(prior, draws, self._make_bank, self.locate)
+        return self.cache.bank(prior, draws, self._make_bank)
 
     def _make_bank(self, prior: Prior, draws: int) -> PriorBank:
         phi = prior.sample(draws, seed=derive_seed(0, "bank")).to(self.device)

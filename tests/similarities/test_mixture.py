@@ -14,7 +14,10 @@ import eande
 from conftest import quick_fit
 from eande.inference.samplers.rejection import acceptance_rejection
 from eande.networks.mlp import ResidualMLP
+from eande.similarities.calibrated import Calibrated, Slope
+from eande.similarities.cosine import Cosine
 from eande.similarities.mixture import Mixture
+from eande.training.losses import LOSSES, inter_domain_info_nce
 
 PRIOR = eande.BoxPrior([-5, -5], [5, 5])
 
@@ -44,7 +47,7 @@ def fitted_peak():
 
 def test_the_score_is_the_printed_sum():
     torch.manual_seed(0)
-    similarity = Mixture(3, heads=4).double()
+    similarity = Mixture(4, dimension=3).double()
     torch.nn.init.normal_(similarity.spread.weight)
     f = torch.randn(5, 3).double()
     g = torch.randn(6, 3).double()
@@ -60,22 +63,63 @@ def test_the_score_is_the_printed_sum():
                 for k in range(4)
             ]
             expected[i, j] = torch.stack(terms).sum().log()
-    embedded = similarity.place_datum(f)
-    emulated = similarity.place(g)
-    torch.testing.assert_close(similarity.score(embedded, emulated), expected)
+    torch.testing.assert_close(similarity.score(f, g), expected)
+    torch.testing.assert_close(similarity.paired_score(f, g[:5]), expected[:, :5].diagonal())
+    torch.testing.assert_close(similarity.features(f), f)
+
+
+def one_head(n, temperature):
+    """Return a mixture of one Gaussian around f itself."""
+    similarity = Mixture(1, temperature=temperature, dimension=n)
+    with torch.no_grad():
+        similarity.spread.weight.zero_()
+        similarity.spread.bias.zero_()
+    return similarity
+
+
+@pytest.mark.parametrize("temperature", [0.02, 0.5])
+def test_one_head_on_the_sphere_is_the_cosine(temperature):
+    """−‖f − g‖²/2τ = (f·g − 1)/τ: the constant cancels in losses and ratios."""
+    torch.manual_seed(0)
+    cosine = Cosine(temperature).double()
+    temperature = cosine.temperature  # as it was rounded
+    mixture = one_head(5, temperature).double()
+    f = cosine.place(torch.randn(20, 5).double())
+    g = cosine.place(torch.randn(30, 5).double())
+    torch.testing.assert_close(mixture.score(f, g), cosine.score(f, g) - 1 / temperature)
     torch.testing.assert_close(
-        similarity.paired_score(embedded, emulated[:5]), expected[:, :5].diagonal()
+        mixture.paired_score(f, g[:20]), cosine.paired_score(f, g[:20]) - 1 / temperature
     )
-    torch.testing.assert_close(similarity.features(embedded), f)
+    for loss in LOSSES.values():
+        ours, theirs = (
+            loss(inter_domain_info_nce(f, g[:20], similarity.score))
+            for similarity in (mixture, cosine)
+        )
+        torch.testing.assert_close(ours, theirs)
+
+
+def test_a_fixed_temperature_is_kept():
+    torch.manual_seed(0)
+    similarity = Mixture(3, temperature=0.1, dimension=4)
+    f = torch.randn(6, 4)
+    heads = similarity.spread(f).unflatten(-1, (3, -1))
+    g = (f.unsqueeze(1) + heads[..., :4])[:, 1]  # the second head's centre
+    terms = heads[..., 4].log_softmax(1) - (
+        (f.unsqueeze(1) + heads[..., :4] - g.unsqueeze(1)).square().sum(-1) / (2 * 0.1)
+    )
+    torch.testing.assert_close(
+        similarity.paired_score(f, g), terms.logsumexp(1), rtol=1e-4, atol=1e-4
+    )
+    assert similarity.scale == pytest.approx(10)
 
 
 @pytest.mark.parametrize("n", [4, 128])
 def test_no_score_exceeds_the_bound(n):
     torch.manual_seed(0)
-    similarity = Mixture(n, heads=3)
+    similarity = Mixture(3, dimension=n)
     similarity.spread.bias.data.view(3, n + 2)[:, -1] = 12.0  # as narrow as allowed: rounding shows
     raw = 10 * torch.randn(200, n)
-    embedded = similarity.place_datum(raw)
+    embedded = similarity.place(raw)
     centres = raw + similarity.spread(raw).view(200, 3, n + 2)[:, 0, :n]
     emulated = similarity.place(centres)
     bound = similarity.bound(embedded)
@@ -87,21 +131,28 @@ def test_no_score_exceeds_the_bound(n):
 def test_the_number_of_heads_comes_back_from_a_file(tmp_path):
     encoder, emulator = (ResidualMLP(2, 3, width=8, blocks=1) for _ in range(2))
     model = eande.EmbedAndEmulate(
-        encoder, emulator, Mixture(3, heads=5), PRIOR, y_shape=(2,), embedding_dimension=3
+        encoder, emulator, Mixture(5, dimension=3), PRIOR, y_shape=(2,), embedding_dimension=3
     )
     model.save(tmp_path / "model.eande")
     phi = PRIOR.sample(20, seed=0)
+    loaded = eande.load(tmp_path / "model.eande")
+    assert loaded.similarity.heads == 5
     torch.testing.assert_close(
-        eande.load(tmp_path / "model.eande").posterior([0.0, 1.0]).score(phi),
+        loaded.posterior([0.0, 1.0]).score(phi),
         model.posterior([0.0, 1.0]).score(phi),
     )
 
 
 def test_heads_stay_in_full_precision():
-    similarity = Mixture(3)
+    similarity = Mixture(dimension=3)
+    f = torch.linspace(-1, 1, 12).view(4, 3)
+
+    def values():
+        return torch.stack([similarity.paired_score(f, f + 0.1), similarity.bound(f)])
+
     with torch.autocast("cpu", torch.bfloat16):
-        mixed = similarity.place_datum(torch.ones(1, 3))
-    torch.testing.assert_close(mixed, similarity.place_datum(torch.ones(1, 3)), rtol=0, atol=0)
+        mixed = values()
+    torch.testing.assert_close(mixed, values(), rtol=0, atol=0)
 
 
 def test_a_narrow_peak_on_a_wide_foot_is_learned(fitted_peak):
@@ -148,15 +199,18 @@ def test_files_calibration_and_diagnoses_work_with_it(fitted_peak, tmp_path):
     model = eande.load(tmp_path / "model.eande")
     phi = PRIOR.sample(50, seed=0)
     torch.testing.assert_close(values(model, phi), values(fitted_peak, phi))
-    model.calibrate(held_out, kind="datum", draws=5_000)
+    eande.calibrate(model, held_out, kind="datum", draws=5_000, progress=False)
+    torch.testing.assert_close(values(model, phi), values(fitted_peak, phi))
     slope = torch.linspace(-0.3, 0.3, 8)
-    model.similarity.set_exponent(1.3, slope, torch.zeros(8))
+    calibrated = model.with_similarity(
+        Calibrated(model.similarity, 1.3, Slope(slope, torch.zeros(8)))
+    )
     raw = fitted_peak.similarity.features(fitted_peak.embed(torch.ones(1, 2)))
     expected = 1.3 * (raw @ slope).exp() * fitted_peak.posterior([1.0, 1.0]).score(phi)
-    torch.testing.assert_close(model.posterior([1.0, 1.0]).score(phi), expected)
-    model.save(tmp_path / "calibrated.eande")
+    torch.testing.assert_close(calibrated.posterior([1.0, 1.0]).score(phi), expected)
+    calibrated.save(tmp_path / "calibrated.eande")
     again = eande.load(tmp_path / "calibrated.eande")
-    torch.testing.assert_close(values(again, phi), values(model, phi))
+    torch.testing.assert_close(values(again, phi), values(calibrated, phi))
     assert eande.diagnose(fitted_peak, held_out, draws=6_000).log_ratio > 2
     assert eande.identifiability(fitted_peak, held_out, points=3).fisher.shape == (3, 2, 2)
     gradient = torch.tensor([[1.0, 1.2]], requires_grad=True)
@@ -186,9 +240,9 @@ def test_going_on_with_another_similarity_takes_it(before, after):
             eande.fit(simulations, PRIOR, warm_start=first, settings=settings, progress=False)
             for _ in range(2)
         ]
-    assert type(found[0].similarity).__name__.lower() == after
+    assert found[0].similarity.trained.name == after
     torch.testing.assert_close(
-        *(dict(model.similarity.named_parameters()) for model in found), rtol=0, atol=0
+        *(dict(model.similarity.trained.named_parameters()) for model in found), rtol=0, atol=0
     )
 
 
@@ -199,7 +253,14 @@ def test_observations_pool(fitted_peak):
     phi = PRIOR.sample(1_000, seed=1)
     pooled = fitted_peak.posterior(ys, pooled=True)
     each = fitted_peak.posteriors(ys)
-    torch.testing.assert_close(pooled.score(phi), each[0].score(phi) + each[1].score(phi))
+    torch.testing.assert_close(
+        pooled.score(phi),
+        each[0].score(phi) + each[1].score(phi),
+        rtol=0,
+        atol=pooled.bound(),  # 0, and what rounding may add
+    )
+    assert pooled.bound() == pytest.approx(each[0].bound() + each[1].bound())
+    assert pooled.bound() < 1e-3
     samples = pooled.sample(1_000, seed=0)[0]
     assert (samples.mean(0) - ys.mean(0)).abs().max() < 0.3
     weights = (
@@ -234,7 +295,8 @@ def test_ensembles_are_means_of_ratios(fitted_peak, tmp_path):
         atol=1e-3,
     )
     before = joint.posterior(y).score(phi)
-    joint.similarity.set_exponent(0.8, 0.1 * torch.ones(8 + 4), torch.zeros(8 + 4))
+    slope = Slope(0.1 * torch.ones(8 + 4), torch.zeros(8 + 4))
+    joint = joint.with_similarity(Calibrated(joint.similarity, 0.8, slope))
     features = torch.cat(
         [
             model.similarity.features(model.embed_all(y.unsqueeze(0)))
@@ -254,11 +316,8 @@ def test_ensembles_are_means_of_ratios(fitted_peak, tmp_path):
         joint.posterior(y).log_ratio(phi),
     )
     posterior = joint.posterior(y)
-    samples = posterior.sample(200, seed=0, bound="exact")[0]
-    assert (
-        posterior.score(samples).max()
-        <= joint.similarity.bound(posterior.embedded.unsqueeze(0)).item()
-    )
+    samples = posterior.sample(200, seed=0, sampler="rejection", bound="exact")[0]
+    assert posterior.score(samples).max() <= posterior.bound()
 
 
 @pytest.mark.thorough
@@ -288,11 +347,38 @@ def test_several_are_fitted_with_nothing_said():
     assert (each[0] - each[1]).abs().max() > 0.1
 
 
-def test_what_does_not_go_with_it_is_said():
-    for options in ({"memory_bank": 10}, {"view_weight": 0.1}):
-        with pytest.raises(
-            eande.InputError, match="'cosine' or 'dot' with memory_bank or view_weight"
-        ):
-            eande.FitSettings(similarity="mixture", **options)
+def two_views(y, rng):
+    """Two copies with a little noise: what the encoder sees."""
+    return y + 0.01 * torch.randn(y.shape, generator=rng)
+
+
+@pytest.mark.parametrize(
+    ("options", "recorded"),
+    [
+        ({"memory_bank": 60}, ()),
+        ({"view_weight": 0.1, "views": two_views}, ("loss_views",)),
+        ({"similarity": Mixture(3, temperature=0.2)}, ()),
+    ],
+    ids=["memory bank", "views", "fixed temperature"],
+)
+def test_everything_a_fit_offers_goes_with_it(options, recorded, tmp_path):
+    simulations = eande.simulate(peaked, PRIOR, 1_000, seed=3, progress=False)
+    settings = {"similarity": Mixture(3), "learning_rate": 3e-3, "batch_size": 100} | options
+    model = quick_fit(simulations, PRIOR, epochs=12, **settings)
+    assert type(model.similarity) is Mixture, "better than the prior"
+    assert model.similarity.heads == 3
+    assert model.history[-1]["held_out_log_ratio"] > 1
+    for name in recorded:
+        assert math.isfinite(model.history[-1][name])
+    model.save(tmp_path / "model.eande")
+    phi = PRIOR.sample(50, seed=0)
+    loaded = eande.load(tmp_path / "model.eande")
+    torch.testing.assert_close(values(loaded, phi), values(model, phi))
+    assert loaded.similarity.temperature == model.similarity.temperature
+
+
+def test_wrong_arguments_are_said():
     with pytest.raises(eande.InputError, match="heads: expected a whole number of at least 1"):
-        Mixture(3, heads=0)
+        Mixture(0, dimension=3)
+    with pytest.raises(eande.InputError, match="temperature: expected a finite number above 0"):
+        Mixture(3, temperature=0.0)
