@@ -106,7 +106,7 @@ def test_a_checkpoint_of_another_fit_is_refused(linear_simulations, tmp_path):
     )
     with pytest.raises(InputError, match=r"of this very fit with settings\.seed 1, got one with 0"):
         run(1, linear_simulations[:200])
-    with pytest.raises(InputError, match="of this very fit with simulations .*, got one with"):
+    with pytest.raises(InputError, match=r"of this very fit with simulations .*, got one with"):
         run(0, linear_simulations[200:400])
 
 
