@@ -11,6 +11,8 @@ import pytest
 import torch
 
 from eande.foundations.checks import InputError
+from eande.inference.posterior import Posterior
+from eande.inference.samplers.tempered import TemperedInfo
 from eande.studies.lorenz96 import baselines
 from eande.studies.lorenz96.data import make_data
 from eande.studies.lorenz96.methods import Fitted
@@ -47,12 +49,85 @@ def test_a_baseline_is_a_normalised_posterior(model, data):
     side = (torch.arange(150) + 0.5) / 150 * 30 - 15
     grid = torch.cartesian_prod(side, side)
     for posterior in model.posteriors(data.test_y[:2], draws=20_000):
+        assert type(posterior) is Posterior
+        assert type(posterior.scorer) is baselines.BaselineObservation
+        assert posterior.bound() is None, "a network has no bound"
         assert posterior.log_ratio(grid).double().exp().mean().item() == pytest.approx(1, abs=0.06)
         samples, _ = posterior.sample(300, seed=1)
         assert samples.shape == (300, 2)
         assert samples.abs().max() <= 15
         assert torch.equal(samples, posterior.sample(300, seed=1)[0])
-    assert len(model.history) == 2
+    assert [record["epoch"] for record in model.history] == [2, 4]
+    assert not model.training
+
+
+def test_every_sampler_of_a_posterior_serves_a_baseline(model, data):
+    """All of them draw from one law: the mean radius of the ring, up to five standard errors."""
+    posterior = model.posteriors(data.test_y[:1], draws=20_000)[0]
+    own, _ = posterior.sample(2_000, seed=1)
+    radii = [own.norm(dim=1)]
+    for sampler in ("importance", "tempered"):
+        samples, info = posterior.sample(2_000, seed=2, sampler=sampler)
+        assert posterior.prior.contains(samples).all()
+        assert isinstance(info, TemperedInfo) == (sampler == "tempered")
+        radii.append(samples.norm(dim=1))
+    error = 5 * (2 * radii[0].var() / 2_000).sqrt()
+    assert (radii[1].mean() - radii[0].mean()).abs() < error
+    assert (radii[2].mean() - radii[0].mean()).abs() < error
+
+
+@pytest.mark.parametrize("kind", baselines.BASELINES)
+def test_the_common_loop_trains_encoder_and_head(kind, data, monkeypatch):
+    """The loss falls, the weights of the best validation are returned, a seed gives one model."""
+    tasks = []
+    loop = baselines.Loop
+
+    class WatchedLoop(loop):
+        def __init__(self, fabric, task, *arguments):
+            tasks.append(task)
+            super().__init__(fabric, task, *arguments)
+
+    monkeypatch.setattr(baselines, "Loop", WatchedLoop)
+
+    def train(seed, epochs):
+        # 24 simulations are soon learned by heart: the first validation is the best.
+        return baselines.train_baseline(
+            kind,
+            data,
+            SIZE,
+            seed,
+            "cpu",
+            progress=False,
+            epochs=epochs,
+            learning_rate=5e-3,
+            width=16,
+            ema=0.5,
+            validations=5,
+            turn=False,
+        )
+
+    model = train(0, 100)
+    assert [type(task) for task in tasks] == [baselines.BaselineTask]
+    losses = [record["loss"] for record in model.history]
+    assert losses[-1] < losses[0] - 0.1
+    scores = [record["score"] for record in model.history]
+    assert scores == [record["held_out_log_ratio"] for record in model.history]
+    assert max(scores) > scores[-1] + 0.1, "the case is not hard enough"
+    assert tasks[0].validate(model).score == pytest.approx(max(scores), abs=1e-4)
+    first, second, other = (train(seed, 2).state_dict() for seed in (3, 3, 4))
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    moved = [name for name in first if not torch.equal(first[name], other[name])]
+    assert any(name.startswith("encoder.") for name in moved)
+    assert any(name.startswith("head.") for name in moved)
+
+
+def test_flows_of_nflows_are_kept_out_of_cuda_graphs():
+    """sbi's names do not tell: its "maf" is one of nflows, its "zuko_maf" is not."""
+    found = {
+        name: make_head("npe-c", name, 4, 8, {}).capturable for name in ("maf", "zuko_maf", "")
+    }
+    assert found == {"maf": False, "zuko_maf": True, "": True}
+    assert make_head("nre-c", "", 4, 8, {}).capturable
 
 
 def test_the_datum_is_embedded_once(model, data):

@@ -265,6 +265,7 @@ class BaselineTask:
         baseline: its further settings.
         data: what to validate on.
         views: what the encoder sees.
+        capturable: whether a CUDA graph can hold a step.
     """
 
     def __init__(
@@ -275,6 +276,8 @@ class BaselineTask:
         baseline: BaselineSettings,
         data: Data,
         views: View,
+        *,
+        capturable: bool,
     ) -> None:
         self.fabric = fabric
         self.settings = settings
@@ -282,8 +285,7 @@ class BaselineTask:
         self.baseline = baseline
         self.data = data
         self.views = views
-        # The flows of nflows look at their values in every step, which no CUDA graph can.
-        self.capturable = "nflows" not in baseline.network
+        self.capturable = capturable
 
     def inputs(self, batch: Batch) -> tuple[Tensor, ...]:
         """Return data and parameters."""
@@ -355,7 +357,7 @@ def train_baseline(
             decayed=settings.decayed,
             ema=settings.ema,
         )
-        task = BaselineTask(fabric, settings, batches, own, data, views)
+        task = BaselineTask(fabric, settings, batches, own, data, views, capturable=head.capturable)
         with Progress(disable=not progress) as bar:
             loop = Loop(fabric, task, CheckpointStore(None), bar)
             loop.run(state, loop.schedule.epochs, "main", kind)

@@ -56,6 +56,11 @@ class Head(nn.Module):
         self.network = network
         self.log_density = log_density
 
+    @property
+    def capturable(self) -> bool:
+        """Whether a CUDA graph can hold it: the flows of nflows look at their values every step."""
+        return "nflows" not in type(self.network).__name__.lower()
+
     def paired_score(self, embedded: Tensor, phi: Tensor) -> Tensor:
         """Return the scores of matching rows, (m, n) × (m, D) → (m,)."""
         if self.log_density is None:
