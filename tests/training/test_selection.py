@@ -14,9 +14,10 @@ from eande.priors.distribution import DistributionPrior
 from eande.similarities.dot import Dot
 from eande.simulation.read.simulations import Simulations
 from eande.training.contrastive import ContrastiveTask
-from eande.training.validation import SELECTIONS, HeldOut, HeldOutScore
+from eande.training.validation import HeldOut, HeldOutScore
 from helpers.linear_task import BOX, equal
 
+SCORES = ("log_ratio", "density", "median_density")
 PRIOR = DistributionPrior(Independent(Normal(torch.zeros(1), torch.ones(1)), 1))
 NOISE = 0.5
 
@@ -59,7 +60,7 @@ def watch_candidates(monkeypatch):
     return candidates
 
 
-@pytest.mark.parametrize("selection", SELECTIONS)
+@pytest.mark.parametrize("selection", SCORES)
 def test_the_epoch_of_the_largest_score_is_returned(monkeypatch, selection):
     """Scores of every epoch's weights are computed anew from posteriors, one datum at a time."""
     candidates = watch_candidates(monkeypatch)
@@ -90,7 +91,7 @@ def test_the_epoch_of_the_largest_score_is_returned(monkeypatch, selection):
     assert equal(returned, candidates[scores.index(max(scores))])
 
 
-@pytest.mark.parametrize("selection", SELECTIONS)
+@pytest.mark.parametrize("selection", SCORES)
 def test_every_selection_goes_by_its_own_score(few_simulations, monkeypatch, selection):
     """Each of the three scores is largest in another epoch."""
     best = {"log_ratio": 2, "density": 3, "median_density": 4}
@@ -111,6 +112,18 @@ def test_every_selection_goes_by_its_own_score(few_simulations, monkeypatch, sel
     ]
     assert equal(model.state_dict(), candidates[best[selection] - 1])
     assert not equal(model.state_dict(), candidates[-1])
+
+
+def test_the_last_weights_are_taken_whatever_their_score(few_simulations, monkeypatch):
+    candidates = watch_candidates(monkeypatch)
+    model = quick_fit(
+        few_simulations, BOX, epochs=4, validate_every=1, ema=None, select_by="last", restarts=2
+    )
+    assert [record["score"] for record in model.history] == [
+        record["held_out_log_ratio"] for record in model.history
+    ]
+    assert equal(model.state_dict(), candidates[-1])
+    assert not equal(model.state_dict(), candidates[-2])
 
 
 def careful_at(good):

@@ -29,7 +29,7 @@ def correlated(n):
         (BOX.sample(1_000, seed=0) / 3, "in phi"),
         (BOX.sample(1_000, seed=0).abs() * torch.tensor([-1.0, 1.0]), "in phi"),
         (torch.zeros(200, 2), "in phi"),
-        (correlated(5_000), "in how they go together"),
+        (correlated(5_000), "in their joint distribution"),
     ],
     ids=["a ninth of the box", "a quarter of it", "all the same", "only together"],
 )

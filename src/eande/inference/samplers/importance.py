@@ -106,5 +106,6 @@ def pareto_k(scores: Tensor) -> np.ndarray | None:
         # The fit of a tail with hardly any weight left in it may overflow.
         with np.errstate(over="ignore"):
             # ArviZ takes log likelihoods of left-out data, whose weights are their inverses.
-            k[fitted] = array_stats.psislw(-values[fitted], axis=-1)[1]  # type: ignore[no-untyped-call]
+            psis = array_stats.psislw(-values[fitted], axis=-1)  # type: ignore[no-untyped-call]
+            k[fitted] = psis[1]
     return k
