@@ -165,11 +165,11 @@ def test_densities_weigh_pairs_by_the_prior():
     assert of_middle.median_density > of_edge.median_density + 0.1
     for model, found in ((middle, of_middle), (edge, of_edge)):
         expected = by_formula(model, data, draws=50_000)
-        for name in SELECTIONS:
+        for name in SCORES:
             assert getattr(found, name) == pytest.approx(expected[name], abs=1e-3)
     # Sums of ratios, without the prior's density, would have chosen the other.
     ratios = [ratio_sum(model, data) for model in (middle, edge)]
     assert ratios[1] > ratios[0] + 0.5
     # The prior scores 0 by all of them.
     nothing = asdict(held_out.score(careful_at(lambda y: y.abs() < 0)))
-    assert [nothing[name] for name in SELECTIONS] == pytest.approx([0, 0, 0], abs=1e-6)
+    assert [nothing[name] for name in SCORES] == pytest.approx([0, 0, 0], abs=1e-6)

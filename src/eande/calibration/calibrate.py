@@ -9,6 +9,7 @@ same amount everywhere. The calibrated model is the same networks under another 
 (:mod:`eande.calibration.aiming`). The model that is given stays what it is.
 """
 
+import copy
 import math
 from dataclasses import dataclass
 from functools import partial
@@ -68,7 +69,7 @@ def calibrate(
     calibration, which is forgotten first).
 
     Args:
-        model: fitted; it is not changed, and the calibrated one shares its networks.
+        model: fitted; it is not changed.
         held_out: simulations used neither in training nor in selection. Groups stay together.
         kind: ``"constant"`` for one exponent, ``"datum"`` for one that depends on the embedding,
             ``"auto"`` for the simplest that does well.
@@ -117,14 +118,14 @@ def calibrate(
     keeps_aim = aimed is not None and chosen is not plain
     calibrated = fitted
     if chosen.rule.kind != "none" or keeps_aim:
-        calibrated = trained.with_similarity(
-            Calibrated(
-                similarity,
-                math.exp(chosen.rule.constant),
-                chosen.rule.slope,
-                aimed.aim if aimed is not None and keeps_aim else None,
-            )
+        around = Calibrated(
+            similarity,
+            math.exp(chosen.rule.constant),
+            chosen.rule.slope,
+            aimed.aim if aimed is not None and keeps_aim else None,
         )
+        # A copy: either may be moved to another device, or trained on, without the other.
+        calibrated = copy.deepcopy(trained.with_similarity(around))
     before = plain.before.mean().item()
     mean, error = gain(chosen.after - plain.before, groups)
     quantiles = torch.tensor([0.05, 0.5, 0.95], dtype=torch.float64)

@@ -49,11 +49,7 @@ class Cache:
     """Banks of prior draws and CUDA graphs of one model."""
 
     def __init__(self) -> None:
-        self.graphs: Graphs | None = None
-        self._banks: list[KeptBank] = []
-        self._modules: Sequence[nn.Module] = ()
-        self._watched: list[Tensor] = []
-        self._stamp: tuple[tuple[int, int], ...] = ()
+        self.clear()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Cache:
         """Return an empty one: what is kept belongs to the weights it was made with."""
@@ -65,7 +61,11 @@ class Cache:
 
     def clear(self) -> None:
         """Forget everything."""
-        self.__init__()  # type: ignore[misc]
+        self.graphs: Graphs | None = None
+        self._banks: list[KeptBank] = []
+        self._modules: Sequence[nn.Module] = ()
+        self._watched: list[Tensor] = []
+        self._stamp: tuple[tuple[int, int], ...] = ()
 
     def refresh(self, modules: Sequence[nn.Module]) -> None:
         """Forget everything if a weight of these modules is not what it was."""

@@ -37,6 +37,9 @@ def _one(
     dimension = document["embedding_dimension"]
     name = document["similarity"]
     settings: dict[str, Any] = {}
+    if name == "cosine":
+        learned = tensors["model.similarity.log_temperature"].exp().item()
+        settings = {"temperature": learned, "learn": False}
     if name == "dot":
         settings = {"dimension": dimension}
     if name == "gaussians":

@@ -112,8 +112,10 @@ class Similarity(nn.Module, ABC):
         learned = dict(trained.named_parameters())
         with torch.no_grad():
             for name, parameter in fresh.named_parameters():
-                if parameter.requires_grad and parameter.shape == learned[name].shape:
-                    parameter.copy_(learned[name])
+                start = learned.get(name)
+                fits = start is not None and start.shape == parameter.shape
+                if start is not None and fits and parameter.requires_grad:
+                    parameter.copy_(start)
         return fresh
 
     def describe(self) -> dict[str, Any]:

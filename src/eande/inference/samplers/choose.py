@@ -16,7 +16,7 @@ from typing import Any
 from torch import Tensor
 
 from eande.foundations.checks import InputError, check_count
-from eande.inference.samplers.known import SAMPLERS, find_sampler
+from eande.inference.samplers.known import find_sampler, known_samplers
 from eande.inference.samplers.rejection import BudgetExceeded, acceptance_rejection
 from eande.inference.samplers.tempered import tempered
 from eande.inference.target import Sampler, Target
@@ -67,7 +67,7 @@ def _refuse_unnamed(options: dict[str, Any]) -> None:
     for name in set(options) - {"max_evaluations"}:
         owners = [
             owner
-            for owner, function in SAMPLERS.items()
+            for owner, function in known_samplers().items()
             if name in inspect.signature(function).parameters
         ]
         if owners:

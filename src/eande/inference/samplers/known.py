@@ -9,7 +9,7 @@ from eande.foundations.checks import InputError
 from eande.foundations.discovery import import_modules
 from eande.inference.target import Sampler
 
-SAMPLERS: dict[str, Sampler] = {}
+_SAMPLERS: dict[str, Sampler] = {}
 _Function = TypeVar("_Function", bound=Callable[..., tuple[Tensor, Any]])
 
 
@@ -17,16 +17,22 @@ def sampler(name: str) -> Callable[[_Function], _Function]:
     """Register a function as the sampler of that name."""
 
     def register(function: _Function) -> _Function:
-        SAMPLERS[name] = function
+        _SAMPLERS[name] = function
         return function
 
     return register
 
 
+def known_samplers() -> dict[str, Sampler]:
+    """Return all samplers of this folder, and those registered elsewhere, by name."""
+    import_modules("eande.inference.samplers")
+    return _SAMPLERS
+
+
 def find_sampler(name: str) -> Sampler:
     """Return the sampler of that name."""
-    import_modules("eande.inference.samplers")
-    if name not in SAMPLERS:
-        names = ", ".join(map(repr, sorted(SAMPLERS)))
+    known = known_samplers()
+    if name not in known:
+        names = ", ".join(map(repr, sorted(known)))
         raise InputError(f"sampler: expected one of {names}, or a function, got {name!r}")
-    return SAMPLERS[name]
+    return known[name]
