@@ -260,10 +260,7 @@ def test_observations_pool(fitted_peak):
         atol=1e-4,  # terms of hundreds of nats cancel
     )
     assert pooled.bound() == pytest.approx(each[0].bound() + each[1].bound())
-<<<<<<< HEAD
     assert pooled.bound() < 1e-2
-=======
->>>>>>> adaptA
     samples = pooled.sample(1_000, seed=0)[0]
     assert (samples.mean(0) - ys.mean(0)).abs().max() < 0.3
     weights = (
