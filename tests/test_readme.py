@@ -76,3 +76,31 @@ def test_the_benchmark_table_quotes_the_results():
     for run in cells:
         nre, npe = (content["published"][run["task"]][name][1] for name in ("NRE", "NPE"))
         assert f"| {run['task']} | {run['median']:.3f} | {nre:.3f} | {npe:.3f} |" in README
+
+
+def test_the_page_of_the_method_runs():
+    """The whole method on one page: every line, and the assertions in it."""
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "paper.md").read_text(), re.DOTALL)
+    scope = {}
+    exec(compile("\n".join(blocks), "docs/paper.md", "exec"), scope)
+    assert scope["distance"] < 0.4
+    text = (ROOT / "docs" / "paper.md").read_text()
+    for number in range(3, 9):
+        assert f"({number})" in text, f"equation ({number}) is cited"
+    for algorithm in (1, 2, 3):
+        assert f"Algorithm {algorithm}" in text
+
+
+def test_the_table_quotes_the_papers_method_with_its_budget():
+    found = json.loads((ROOT / "results" / "synthetic-paper.json").read_text())
+    for cell in found["cells"]:
+        kind = "multimodal" if cell["redundant"] else "unimodal"
+        row = next(
+            line
+            for line in README.splitlines()
+            if f"synthetic {kind}, κ = {cell['kappa']} " in line
+        )
+        assert row.rstrip().endswith(f"| {cell['l1_median']:.4f} |")
+    size = found["runs"][0]["size"]
+    steps = size["epochs"] * size["simulations"] // found["settings"]["batch_size"]
+    assert f"{size['simulations']:,} simulations, {steps:,} steps" in README

@@ -1,0 +1,129 @@
+"""FitSettings.paper: every field is stated by the paper, searched by it, or it is silent.
+
+Lines are those of the paper's LaTeX source.
+"""
+
+from dataclasses import fields
+
+import pytest
+import torch
+
+import eande
+from eande.networks.mlp import ResidualMLP
+
+PAPER = eande.FitSettings.paper(temperature=0.01, view_weight=0.4, embedding_dimension=128)
+# field: (value, where the paper states it)
+STATED = {
+    "similarity": ("cosine", "lines 209–212, equation (3): the cosine with a scale τ"),
+    "normalization": ("batch", "line 1207: the architecture of Jiang et al. (2022)"),
+    "activation": ("relu", "line 1207, likewise"),
+    "linear_skip": (False, "line 1207, likewise: residual blocks, and no skip over all of them"),
+    "loss": ("symmetric", "lines 231–243, equations (5)–(7)"),
+    "repulsion": ("both", "lines 238–243: the whole loss trains both networks"),
+    "memory_bank": (0, "line 1234: M equals the batch size"),
+    "batch_size": (500, "line 1232"),
+    "learning_rate": (1e-3, "line 1228"),
+    "warmup": (0.0, "line 1228: a cosine schedule, starting at 1e-3"),
+    "weight_decay": (5e-4, "line 1231"),
+    "decayed": ("all", "line 1231: AdamW with weight decay 5e-4"),
+    "gradient_clip": (None, "not among what is described"),
+    "ema": (None, "not among what is described"),
+    "epochs": (2_000, "line 1228"),
+    "select_by": ("density", "lines 1191–1193 and 1230: the checkpoint of the largest Σ q̂"),
+}
+SEARCHED = {
+    "temperature": "line 1240: {1e-4, 1e-3, 1e-2, 1e-1}",
+    "view_weight": "line 1241: {0, 0.2, 0.4, 0.6, 0.8, 1}",
+    "embedding_dimension": "line 1244: {128, 256, 512}",
+}
+# The paper says nothing of these, or they do not change the method.
+SILENT = {
+    "width",
+    "blocks",
+    "micro_batch",
+    "steps_per_epoch",
+    "validate_every",
+    "patience",
+    "restarts",
+    "restart_epochs",
+    "normalizer_draws",
+    "device",
+    "precision",
+    "compile",
+    "checkpoint_seconds",
+    "seed",
+}
+
+
+def test_every_field_is_stated_searched_or_silent():
+    names = {field.name for field in fields(eande.FitSettings)}
+    groups = [set(STATED), set(SEARCHED) - {"temperature"}, SILENT]
+    assert set.union(*groups) == names
+    assert sum(map(len, groups)) == len(names), "each in one group"
+
+
+@pytest.mark.parametrize("name", STATED)
+def test_what_the_paper_states_is_set(name):
+    value = getattr(PAPER, name)
+    if name == "similarity":
+        assert value.describe() == {
+            "name": "cosine",
+            "settings": {"temperature": 0.01, "learn": False},
+        }
+    else:
+        assert value == STATED[name][0], STATED[name][1]
+
+
+@pytest.mark.parametrize("name", SEARCHED)
+def test_what_the_paper_searched_over_has_to_be_given(name):
+    given = {"temperature": 0.01, "view_weight": 0.4, "embedding_dimension": 128}
+    del given[name]
+    with pytest.raises(TypeError, match=name):
+        eande.FitSettings.paper(**given)
+
+
+def test_what_a_batch_lacks_of_negatives_comes_from_the_memory_bank():
+    small = eande.FitSettings.paper(
+        temperature=0.01, view_weight=0.0, embedding_dimension=8, batch_size=125
+    )
+    assert small.memory_bank == 375
+
+
+def test_a_fit_makes_the_papers_emulator():
+    prior = eande.BoxPrior([-1], [1])
+    phi = prior.sample(60, seed=0)
+    settings = eande.FitSettings.paper(
+        temperature=0.1,
+        view_weight=0.5,
+        embedding_dimension=4,
+        width=16,
+        blocks=2,
+        epochs=2,
+        batch_size=20,
+        candidates=40,
+        normalizer_draws=100,
+        device="cpu",
+    )
+    model = eande.fit(
+        eande.Simulations.from_arrays(phi, phi.repeat(1, 3)),
+        prior,
+        views=lambda y, generator: y + 0.01 * torch.randn(y.shape, generator=generator),
+        validation=0.5,
+        settings=settings,
+        progress=False,
+    )
+    for network in (model.encoder, model.emulator):
+        assert isinstance(network, ResidualMLP)
+        assert network.skip is None
+        kinds = {type(layer).__name__ for layer in network.modules()}
+        assert {"BatchNorm1d", "ReLU"} <= kinds
+    assert "loss_views" in model.history[0]
+    assert model.similarity.trained.temperature == pytest.approx(0.1)
+
+
+def test_the_default_stays_the_default():
+    """Beside the paper's settings stand ours, which do best in general."""
+    default = eande.FitSettings()
+    assert default.similarity == "mixture"
+    assert default.select_by == "log_ratio"
+    assert default.ema is not None
