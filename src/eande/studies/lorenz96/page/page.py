@@ -19,7 +19,8 @@ task: (F₁, F₂) given one window of 250 × 396 numbers of the two-scale Loren
 unless said), prior uniform on [−15, 15]². The data determine F = √(F₁² + F₂²) and nothing else: the
 reference posterior is the circle of radius F inside the square.
 
-Methods: `plain` is the paper's; `anchored` learns the temperature, turns the ring at random and
+Methods: `plain` is the paper's loss with τ = 0.1 and λ = 0, but with our warm-up, clipping and
+average of weights; `anchored` learns the temperature, turns the ring at random and
 lets the negatives of L_ΦY push the encoder only; `calibrated` is the anchored model and `ensemble`
 the mean of three, their exponents (β: the median) found on simulations used for nothing else, which
 the other methods do not get; `aimed` is the anchored model whose embeddings the same simulations
