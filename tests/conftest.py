@@ -43,7 +43,7 @@ class Function(nn.Module):
 
 
 def exact_model(task: VonMisesFisher, temperature: float | None = None) -> EmbedAndEmulate:
-    """The model that Theorem 3 promises: the true embeddings and τ = 1/κ."""
+    """The model that the rotation theorem promises: the true embeddings and τ = 1/κ."""
     return EmbedAndEmulate(
         Function(task.true_encoder),
         Function(task.true_emulator),

@@ -406,3 +406,17 @@ def test_fitted_ensembles_are_calibrated(joint):
     assert found.kind != "none"
     assert score(calibrated) > mean + 0.01
     assert score(joint) == mean, "the given ensemble stays what it was"
+
+
+def test_calibrating_again_what_came_from_the_prior_competes_with_the_prior():
+    """The first calibration made something of a rejected model; noise must not bring it back."""
+    sharp = fallen(gaussian(8.0))
+    once, first = eande.calibrate(sharp, pairs(200, 8), **QUICK)
+    assert first.kind == "constant"
+    _, second = eande.calibrate(once, pairs(200, 8), **QUICK)
+    assert second == first
+    phi = torch.rand(200, 1, generator=torch.Generator().manual_seed(0)) * 2 - 1
+    noise = torch.rand(200, 1, generator=torch.Generator().manual_seed(1)) * 2 - 1
+    prior_again, third = eande.calibrate(once, eande.Simulations.from_arrays(phi, noise), **QUICK)
+    assert (third.kind, third.before) == ("none", 0.0)
+    assert isinstance(prior_again.similarity, PriorOnly)

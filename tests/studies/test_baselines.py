@@ -17,6 +17,7 @@ from eande.studies.lorenz96 import baselines
 from eande.studies.lorenz96.data import make_data
 from eande.studies.lorenz96.methods import Fitted
 from eande.studies.lorenz96.pictures import save_posterior
+from eande.studies.lorenz96.ring import draw
 from eande.studies.lorenz96.sizes import SIZES
 from eande.studies.lorenz96.through_sbi import (
     Quiet,
@@ -181,3 +182,19 @@ def test_silly_baselines_get_a_clear_line(data):
 def test_the_ring_of_a_baseline_is_drawn(model, data, tmp_path):
     path = save_posterior(Fitted(model.kind, model, {}), data, tmp_path / "ring.png")
     assert path.stat().st_size > 10_000
+
+
+def test_the_study_draws_a_flow_by_its_own_sampler(model, data, monkeypatch):
+    """And a ratio by rejection among prior draws, as E&E's."""
+    drawn = []
+    sample = baselines.BaselineObservation.sample_flow
+
+    def watched(observation, *arguments, **options):
+        drawn.append(observation)
+        return sample(observation, *arguments, **options)
+
+    monkeypatch.setattr(baselines.BaselineObservation, "sample_flow", watched)
+    posterior = model.posteriors(data.test_y[:1], draws=2_000)[0]
+    samples, _ = draw(posterior, 20, 0)
+    assert samples.shape == (20, 2)
+    assert bool(drawn) == (model.kind == "npe-c")

@@ -89,7 +89,7 @@ def calibrate(
     groups = pairs.groups
     fitted = model
     if isinstance(model.similarity, Calibrated):
-        fitted = model.with_similarity(model.similarity.inner)
+        fitted = copy.deepcopy(model.with_similarity(model.similarity.wrapped()))
     # What the prior beat must improve on the prior, not on itself.
     from_prior = isinstance(fitted.similarity, PriorOnly)
     trained = fitted.with_similarity(fitted.similarity.trained)
@@ -123,9 +123,10 @@ def calibrate(
             math.exp(chosen.rule.constant),
             chosen.rule.slope,
             aimed.aim if aimed is not None and keeps_aim else None,
+            from_prior=from_prior,
         )
         # A copy: either may be moved to another device, or trained on, without the other.
-        calibrated = copy.deepcopy(trained.with_similarity(around))
+        calibrated = copy.deepcopy(trained.with_similarity(around)).to(model.device)
     before = plain.before.mean().item()
     mean, error = gain(chosen.after - plain.before, groups)
     quantiles = torch.tensor([0.05, 0.5, 0.95], dtype=torch.float64)

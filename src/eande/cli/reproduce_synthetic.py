@@ -23,7 +23,7 @@ def synthetic(
     ] = "paper",
     method: Annotated[
         str,
-        typer.Option(help="ours, or paper: the paper's method to the letter."),
+        typer.Option(help="ours, or paper: trained by FitSettings.paper."),
     ] = "ours",
     seeds: Annotated[int, typer.Option(min=1, help="Number of seeds per task.")] = 5,
     first_seed: Annotated[int, typer.Option(min=0, help="The first of them.")] = 0,

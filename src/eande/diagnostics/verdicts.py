@@ -62,7 +62,7 @@ def _calibration(found: Diagnosis, alarm: float, shared: bool) -> Iterator[Verdi
         for name, ranks in zip(found.names, found.sbc, strict=True)
     ]
     for name, ranks in found.joint.items():
-        fault = _JOINT_FAULTS[name](ranks)
+        fault = _JOINT_FAULTS.get(name, _fault_of_tarp)(ranks)
         details = _covered(found) if name == "coverage" else ""
         checks.append(_of_ranks(name, ranks, alarm_of_joint, fault, details))
     if found.tested:

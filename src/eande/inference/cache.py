@@ -2,7 +2,8 @@
 
 One object owns all of it. It is stale when a weight that emulated points or scores depend on was
 written to or lies elsewhere; every use looks, and starts afresh. Fused optimisers do not bump a
-tensor's ``_version``, so a model clears its cache when it enters or leaves training, too.
+tensor's ``_version``, so a model clears its cache when it enters or leaves training, too. Priors,
+and weights behind ``.data``, are taken not to change.
 """
 
 from __future__ import annotations
@@ -63,23 +64,21 @@ class Cache:
         """Forget everything."""
         self.graphs: Graphs | None = None
         self._banks: list[KeptBank] = []
-        self._modules: Sequence[nn.Module] = ()
         self._watched: list[Tensor] = []
         self._stamp: tuple[tuple[int, int], ...] = ()
 
     def refresh(self, modules: Sequence[nn.Module]) -> None:
         """Forget everything if a weight of these modules is not what it was."""
-        same = len(modules) == len(self._modules) and all(
-            new is old for new, old in zip(modules, self._modules, strict=True)
-        )
-        if not same or self._stamp != _stamp(self._watched):
+        # A CUDA graph replays the memory it was captured with: while there are any, only that is
+        # looked at, for listing the weights anew takes half a millisecond.
+        tensors = _weights(modules) if self.graphs is None else self._watched
+        if self._stamp != _stamp(tensors):
             self.clear()
             self.watch(modules)
 
     def watch(self, modules: Sequence[nn.Module]) -> None:
         """Remember the state of these modules' weights, by which staleness is noticed."""
-        self._modules = tuple(modules)
-        self._watched = [x for m in modules for x in (*m.parameters(), *m.buffers())]
+        self._watched = _weights(modules)
         self._stamp = _stamp(self._watched)
 
     def bank(
@@ -112,6 +111,10 @@ class Cache:
             return None
         padded = functional.pad(phi, (0, 0, 0, -len(phi) % _PADDING))
         return self.graphs.score(f, padded)["scores"][:, : len(phi)]
+
+
+def _weights(modules: Sequence[nn.Module]) -> list[Tensor]:
+    return [x for module in modules for x in (*module.parameters(), *module.buffers())]
 
 
 def _stamp(tensors: Sequence[Tensor]) -> tuple[tuple[int, int], ...]:

@@ -73,8 +73,7 @@ def _load_ensemble(
     joint = ensemble(members)
     described = document["similarity"]
     if described["name"] == Calibrated.name:
-        around = Calibrated.around(joint.similarity, slope=described["slope"], aim=described["aim"])
-        joint = joint.with_similarity(around)
+        joint = joint.with_similarity(Calibrated.around(joint.similarity, described))
     load_weights(joint.similarity, similarity, path)
     return joint
 

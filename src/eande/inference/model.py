@@ -36,7 +36,12 @@ from eande.foundations.checks import (
 from eande.foundations.seeds import derive_seed
 from eande.inference.cache import Cache, Graphs, KeptBank
 from eande.inference.cuda_graphs import GraphedFunction
-from eande.inference.normalizer import PriorBank, estimate_normalizer, normalizer_of_scores
+from eande.inference.normalizer import (
+    PriorBank,
+    estimate_normalizer,
+    normalizer_of_scores,
+    summed_scores,
+)
 from eande.inference.posterior import Posterior
 from eande.inference.saving import probe, write_model
 from eande.inference.tensor_cores import for_tensor_cores
@@ -170,7 +175,7 @@ class EmbedAndEmulate(nn.Module):
         observed = as_float_tensor("y", y, device=self.device)
         if not pooled:
             check_shape("y", observed, self.y_shape)
-            return self._posteriors(observed.unsqueeze(0), prior, draws)[0]
+            return self._posteriors(observed.unsqueeze(0), prior, draws, single=True)[0]
         posterior = self._posteriors(observed, prior, draws, pooled=True)[0]
         if len(observed) > 1:
             warnings.warn(
@@ -189,7 +194,13 @@ class EmbedAndEmulate(nn.Module):
         return self._posteriors(as_float_tensor("y", ys, device=self.device), prior, draws)
 
     def _posteriors(
-        self, observed: Tensor, prior: Any, draws: int, *, pooled: bool = False
+        self,
+        observed: Tensor,
+        prior: Any,
+        draws: int,
+        *,
+        pooled: bool = False,
+        single: bool = False,
     ) -> list[Posterior]:
         check_shape("y", observed, ("m", *self.y_shape))
         check_count("number of observations", len(observed), 1)
@@ -216,7 +227,8 @@ class EmbedAndEmulate(nn.Module):
                 f, *part["values"].tolist(), strict=True
             ):
                 if not math.isfinite(total):
-                    check_finite("y", observed)
+                    # With the index that the caller's y has.
+                    check_finite("y", observed[0] if single else observed)
                 if not abs(log_c) < _LARGEST_SCORE:
                     raise InputError(
                         "y: expected data on the scale of the simulations, got scores of "
@@ -253,16 +265,18 @@ class EmbedAndEmulate(nn.Module):
     def _locate_pooled(self, observed: Tensor, bank: PriorBank) -> dict[str, Tensor]:
         """Do the same for observations of one φ: one normaliser belongs to all of them."""
         f = self.similarity.pool(self.embed_all(observed.nan_to_num(0.0, 0.0, 0.0)))
-        scores = self.similarity.score(f, bank.emulated).sum(0, keepdim=True)
-        normalizer = normalizer_of_scores(scores, bank.inside)
+        scores = summed_scores(self.similarity, f, bank.emulated)
+        normalizer = normalizer_of_scores(scores.unsqueeze(0), bank.inside)
         total = observed.sum(dtype=torch.float64).expand(1)
         values = [normalizer.log_value, normalizer.error, normalizer.effective_draws, total]
         return {"f": f, "values": torch.stack(values)}
 
     def score(self, f: Tensor, phi: Tensor) -> Tensor:
-        """Return the scores of embeddings (m, n) and parameters (k, D), shape (m, k)."""
+        """Return the score of parameters (k, D), shape (k,), summed over embeddings (m, n)."""
         graphed = self.cache.score(f, phi)
-        return self.similarity.score(f, self.emulate(phi)) if graphed is None else graphed
+        if graphed is not None:
+            return graphed[0]
+        return summed_scores(self.similarity, f, self.emulate(phi))
 
     # What is kept between posteriors.
 
@@ -409,11 +423,11 @@ class EmbeddedObservation:
 
     def score(self, phi: Tensor) -> Tensor:
         """Return s(f, g(φ)), (k, D) → (k,)."""
-        return self.model.score(self.f, phi).sum(0)
+        return self.model.score(self.f, phi)
 
     def bank_scores(self, bank: PriorBank) -> Tensor:
         """Return the scores of draws that are emulated already, (N',)."""
-        return self.model.similarity.score(self.f, bank.emulated).sum(0)
+        return summed_scores(self.model.similarity, self.f, bank.emulated)
 
     def bound(self) -> float | None:
         """Return the similarity's rigorous bound, None where it has none."""

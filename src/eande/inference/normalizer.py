@@ -68,6 +68,15 @@ def estimate_normalizer(similarity: PairScore, f: Tensor, bank: PriorBank) -> No
     )
 
 
+def summed_scores(similarity: PairScore, f: Tensor, g: Tensor) -> Tensor:
+    """Return the scores of independent observations (m, n) at parameters (k, n), added up, (k,)."""
+    if len(f) == 1:
+        return similarity.score(f, g)[0]
+    rows = max(1, _SCORES_AT_ONCE // max(1, len(g)))
+    parts = [similarity.score(part, g).double().sum(0) for part in f.split(rows)]
+    return torch.stack(parts).sum(0).to(f.dtype)
+
+
 def normalizer_of_scores(scores: Tensor, inside: Tensor) -> Normalizer:
     """Estimate log C from the scores (m, N') of prior draws, of which those inside count."""
     draws = len(inside)

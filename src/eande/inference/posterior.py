@@ -183,12 +183,13 @@ class Posterior:
         Args:
             n: how many.
             seed: same seed, same samples.
-            sampler: ``"rejection"`` (exact), ``"tempered"``, ``"importance"``, or a function
+            sampler: ``"rejection"`` (exact), ``"tempered"``, ``"importance"`` (prior draws by their
+                weights), ``"bank"`` (rejection among prior draws), or a function
                 ``sampler(posterior, n, seed=seed, **options) -> (phi, info)``. By default the rule
                 of :mod:`eande.inference.samplers.choose`: acceptance–rejection where the prior
                 draws promise that it is quick, else tempering.
             options: of that sampler, such as ``bound`` or ``particles``; without a name only
-                ``max_evaluations``, the budget that all of them know.
+                ``max_evaluations``, the budget of both that the rule chooses from.
         """
         return draw(self, n, seed=seed, sampler=sampler or self.default_sampler, options=options)
 

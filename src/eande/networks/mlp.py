@@ -1,8 +1,8 @@
 """Residual MLPs, for vectors and parameters.
 
 Reference:
-    Jiang, Lu and Willett, *Embed and Emulate* (line 1207 of the paper's source: both networks of
-    the synthetic task; the latent emulator of Lorenz 96).
+    Jiang, Lu and Willett, *Embed and Emulate*, Appendix C.1 (both networks of the synthetic task,
+    after Jiang et al., 2022).
 """
 
 from collections.abc import Callable

@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from eande.foundations.checks import InputError
+from eande.foundations.discovery import register
 
 
 class Prior(ABC):
@@ -41,7 +42,7 @@ class Prior(ABC):
         """Register the class under its ``kind``, the name it has in files."""
         super().__init_subclass__(**options)
         if "kind" in cls.__dict__:
-            Prior.kinds[cls.kind] = cls
+            register(Prior.kinds, cls.kind, cls)
 
     def __init__(self, dimension: int, names: Sequence[str] | None) -> None:
         if isinstance(names, str):

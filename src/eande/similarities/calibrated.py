@@ -9,12 +9,14 @@ moved by an affine map, f + Tᵀf + b, for a model can err to one side. :mod:`ea
 these numbers; here they are applied.
 """
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor
 
 from eande.networks.precision import full_precision
+from eande.similarities.prior_only import PriorOnly
 from eande.similarities.similarity import Similarity, similarity_from_description
 
 # No exponent lies outside: for a datum unlike any seen before, a slope leads anywhere.
@@ -54,6 +56,8 @@ class Calibrated(Similarity):
         exponent: β.
         slope: what of the exponent depends on the datum; None for nothing.
         aim: how embedded data are moved; None for not at all.
+        from_prior: whether the fit had fallen back to the prior, and calibration made something of
+            what it had rejected.
     """
 
     name = "calibrated"
@@ -70,9 +74,12 @@ class Calibrated(Similarity):
         exponent: float,
         slope: Slope | None = None,
         aim: Aim | None = None,
+        *,
+        from_prior: bool = False,
     ) -> None:
         super().__init__()
         self.inner = inner
+        self.from_prior = from_prior
         device = next((x.device for x in (*inner.parameters(), *inner.buffers())), None)
         self.register_buffer("exponent", torch.tensor(float(exponent), device=device))
         for name, value in (
@@ -82,6 +89,10 @@ class Calibrated(Similarity):
             ("shift", None if aim is None else aim.shift),
         ):
             self.register_buffer(name, None if value is None else value.to(self.exponent))
+
+    def wrapped(self) -> Similarity:
+        """Return the similarity as it was before calibration."""
+        return PriorOnly(self.inner) if self.from_prior else self.inner
 
     @property
     def aim(self) -> Aim | None:
@@ -143,23 +154,24 @@ class Calibrated(Similarity):
             "inner": self.inner.describe(),
             "slope": None if self.slope is None else len(self.slope),
             "aim": None if self.shift is None else len(self.shift),
+            "from_prior": self.from_prior,
         }
 
     @classmethod
     def from_description(cls, description: dict[str, Any]) -> Self:
         """Make room for the numbers of a calibration, and what they belong to."""
-        return cls.around(
-            similarity_from_description(description["inner"]),
-            slope=description["slope"],
-            aim=description["aim"],
-        )
+        inner = similarity_from_description(description["inner"])
+        return cls.around(inner, description)
 
     @classmethod
-    def around(cls, inner: Similarity, *, slope: int | None, aim: int | None) -> Self:
-        """Make a calibration whose numbers are still to be read, of those dimensions."""
+    def around(cls, inner: Similarity, description: Mapping[str, Any]) -> Self:
+        """Make a calibration whose numbers are still to be read, of the described dimensions."""
+        slope = description["slope"]
+        aim = description["aim"]
         return cls(
             inner,
             1.0,
             None if slope is None else Slope(torch.zeros(slope), torch.zeros(slope)),
             None if aim is None else Aim(torch.zeros(aim, aim), torch.zeros(aim)),
+            from_prior=description.get("from_prior", False),
         )

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from eande.foundations.checks import check_count
 from eande.similarities.inner_product import InnerProduct
 
 
@@ -20,6 +21,9 @@ class Dot(InnerProduct):
 
     def __init__(self, dimension: int | None = None) -> None:
         super().__init__()
+        if dimension is not None:
+            check_count("dimension", dimension, 1)
+            dimension = int(dimension)
         self.settings = {"dimension": dimension}
         self.register_buffer("root", torch.tensor(float(dimension or 1)).sqrt())
 

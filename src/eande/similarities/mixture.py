@@ -50,6 +50,9 @@ class Mixture(Similarity):
     ) -> None:
         super().__init__()
         check_count("heads", heads, 1)
+        if dimension is not None:
+            check_count("dimension", dimension, 1)
+            dimension = int(dimension)
         if temperature is not None:
             check_positive("temperature", temperature)
             temperature = float(temperature)

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from eande.foundations.checks import InputError
-from eande.foundations.discovery import import_modules
+from eande.foundations.discovery import import_modules, register
 
 
 class PairScore(Protocol):
@@ -54,11 +54,15 @@ class Similarity(nn.Module, ABC):
     movable: ClassVar[bool] = False
     settings: dict[str, Any]
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.settings = {}
+
     def __init_subclass__(cls, **options: Any) -> None:
         """Make the class known under its ``name``."""
         super().__init_subclass__(**options)
         if "name" in cls.__dict__:
-            Similarity.known[cls.name] = cls
+            register(Similarity.known, cls.name, cls)
 
     @abstractmethod
     def place(self, raw: Tensor) -> Tensor:
@@ -120,7 +124,7 @@ class Similarity(nn.Module, ABC):
 
     def describe(self) -> dict[str, Any]:
         """Return what a file needs to make it again: its name and settings."""
-        if type(self) is not Similarity.known.get(self.name):
+        if "name" not in type(self).__dict__:
             raise InputError(
                 f"similarity: expected a class with a name of its own to store in a file, got "
                 f"{type(self).__name__}: give it name = '...'"
@@ -148,12 +152,12 @@ def as_similarity(similarity: object) -> Similarity:
     if isinstance(similarity, Similarity) and similarity.trainable:
         return similarity
     names = sorted(name for name, one in Similarity.known.items() if one.trainable)
-    if similarity not in names:
+    if not isinstance(similarity, str) or similarity not in names:
         raise InputError(
             f"similarity: expected one of {', '.join(map(repr, names))}, or an instance such as "
             f"Cosine(temperature=0.05), got {similarity!r}"
         )
-    return Similarity.known[str(similarity)]()
+    return Similarity.known[similarity]()
 
 
 def similarity_from_description(description: dict[str, Any]) -> Similarity:

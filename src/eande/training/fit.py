@@ -6,10 +6,11 @@ Data flow: simulations → split → batches of views → embeddings → loss �
 """
 
 import copy
+import math
 import warnings
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from numbers import Real
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from eande.foundations.seeds import derive_seed
 from eande.inference.ensemble import ensemble
 from eande.inference.model import EmbedAndEmulate
 from eande.inference.normalizer import ENOUGH_DRAWS
+from eande.priors.prior import Prior
 from eande.similarities.prior_only import PriorOnly
 from eande.similarities.similarity import Similarity
 from eande.simulation.read.simulations import Simulations
@@ -80,7 +82,7 @@ def fit(
             out a tenth, 2,000 different parameters at most.
         checkpoint: a folder. A run killed at any moment goes on from there when the same call is
             made again.
-        settings: how to train; ``FitSettings.paper(...)`` is the paper's method to the letter.
+        settings: how to train; ``FitSettings.paper(...)`` is the paper's method.
         warm_start: a model to go on from, for instance when more simulations have arrived; its
             networks and standardisation are kept.
         members: how many models to fit, each from networks and random numbers of its own; more than
@@ -116,50 +118,17 @@ def fit(
     if checkpoint is not None:
         share = float(validation) if isinstance(validation, Real) else validation
         fingerprint = describe_call(simulations, prior, settings, views, networks, share)
-    device = settings.device
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    fabric = Fabric(accelerator=device, devices=1, precision=settings.precision)
-
-    def fit_member(member: int, bar: Progress | None) -> EmbedAndEmulate:
-        """Fit one model: the short starts, then the best of them to the end."""
-        own = settings
-        if member > 0:
-            own = replace(settings, seed=derive_seed(settings.seed, "member", member))
-        folder = None if checkpoint is None else Path(checkpoint)
-        report, label = callback, "training"
-        if members > 1:
-            folder = None if folder is None else folder / f"member-{member}"
-            report = None if callback is None else _of_member(callback, member)
-            label = f"member {member + 1} of {members}"
-        store = CheckpointStore(folder, fingerprint, own.checkpoint_seconds)
-        batches = Batches.of(train, views, own)
-        task = ContrastiveTask(fabric, own, batches, HeldOut(held_out, views, own.normalizer_draws))
-        loop = Loop(fabric, task, store, bar, report)
-
-        def begin(start: int) -> TrainingState[EmbedAndEmulate]:
-            number = member * own.restarts + start
-            model = build_model(train, views, prior, own, networks, start=number)
-            return _first_state(model.to(fabric.device), own)
-
-        state = begin(0)
-        if own.restarts > 1 and not store.has("main"):
-            for start in range(own.restarts):
-                challenger = begin(start)
-                name = f"start {start + 1} of {own.restarts}"
-                loop.run(challenger, loop.schedule.short_epochs, f"start-{start}", name)
-                if challenger.best_score > state.best_score:
-                    state = challenger
-        loop.run(state, loop.schedule.epochs, "main", label)
-        store.forget_starts(own.restarts)
-        return _finish(task, state)
-
+    fabric = _make_fabric(settings)
+    call = _Call(train, held_out, prior, views, settings, networks, fabric, members)
     models: list[EmbedAndEmulate] = []
     try:
-        devices = [fabric.device] if device == "cuda" else []
+        devices = [fabric.device] if fabric.device.type == "cuda" else []
         with torch.random.fork_rng(devices=devices), _progress(progress) as bar:
-            for member in range(members):
-                models.append(fit_member(member, bar))
+            for number in range(members):
+                run = _Run(call, number, checkpoint, fingerprint, bar, callback)
+                state = run.best_start()
+                run.loop.run(state, run.loop.schedule.epochs, "main", run.label)
+                models.append(run.finish(state))
     except KeyboardInterrupt:
         if checkpoint is not None:
             raise KeyboardInterrupt(
@@ -167,6 +136,97 @@ def fit(
             ) from None
         raise
     return models[0] if members == 1 else ensemble(models)
+
+
+@dataclass(frozen=True)
+class _Call:
+    """What all members of a fit share."""
+
+    train: Simulations
+    held_out: Simulations
+    prior: Prior
+    views: View | None
+    settings: FitSettings
+    networks: Networks
+    fabric: Fabric
+    members: int
+
+
+class _Run:
+    """The fit of one model: short starts, then the best of them to the end.
+
+    Args:
+        call: what all members share.
+        number: of the member.
+        checkpoint: the folder of the fit, None for none.
+        fingerprint: what identifies the call.
+        bar: a progress bar, None for none.
+        callback: called with every record of the history.
+    """
+
+    def __init__(
+        self,
+        call: _Call,
+        number: int,
+        checkpoint: str | Path | None,
+        fingerprint: dict[str, Any],
+        bar: Progress | None,
+        callback: Callable[[Record], None] | None,
+    ) -> None:
+        self.call = call
+        self.number = number
+        self.settings = call.settings
+        if number > 0:
+            seed = derive_seed(call.settings.seed, "member", number)
+            self.settings = replace(call.settings, seed=seed)
+        self.label = "training"
+        folder = None if checkpoint is None else Path(checkpoint)
+        if call.members > 1:
+            self.label = f"member {number + 1} of {call.members}"
+            folder = None if folder is None else folder / f"member-{number}"
+            callback = None if callback is None else _of_member(callback, number)
+        self.store = CheckpointStore(folder, fingerprint, self.settings.checkpoint_seconds)
+        self.task = ContrastiveTask(
+            call.fabric,
+            self.settings,
+            Batches.of(call.train, call.views, self.settings),
+            HeldOut(call.held_out, call.views, self.settings.normalizer_draws),
+        )
+        self.loop = Loop(call.fabric, self.task, self.store, bar, callback)
+
+    def begin(self, start: int) -> TrainingState[EmbedAndEmulate]:
+        """Return the state of a start before its first step."""
+        call = self.call
+        number = self.number * self.settings.restarts + start
+        model = build_model(
+            call.train, call.views, call.prior, self.settings, call.networks, start=number
+        )
+        return _first_state(model.to(call.fabric.device), self.settings)
+
+    def best_start(self) -> TrainingState[EmbedAndEmulate]:
+        """Return the state to train on: the best of the short starts, where there are several."""
+        state = self.begin(0)
+        if self.settings.restarts == 1 or self.store.has("main"):
+            return state
+        for start in range(self.settings.restarts):
+            challenger = self.begin(start)
+            label = f"start {start + 1} of {self.settings.restarts}"
+            self.loop.run(challenger, self.loop.schedule.short_epochs, f"start-{start}", label)
+            if challenger.best_score > state.best_score:
+                state = challenger
+        return state
+
+    def finish(self, state: TrainingState[EmbedAndEmulate]) -> EmbedAndEmulate:
+        """Return the model of a run that came to its end."""
+        self.store.forget_starts(self.settings.restarts)
+        return _finish(self.task, state)
+
+
+def _make_fabric(settings: FitSettings) -> Fabric:
+    device = settings.device
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    return Fabric(accelerator=device, devices=1, precision=settings.precision)
 
 
 def _progress(shown: bool) -> Any:
@@ -200,7 +260,7 @@ def _first_state(model: EmbedAndEmulate, settings: FitSettings) -> TrainingState
 
 def _finish(task: ContrastiveTask, state: TrainingState[EmbedAndEmulate]) -> EmbedAndEmulate:
     """Return the best model seen; the prior itself counts, with its score of 0."""
-    if not state.best_weights:
+    if not state.best_weights or not math.isfinite(state.best_score):
         raise RuntimeError(
             "training failed: no validation gave a finite held-out score; does the encoder return "
             "NaN outside training?"

@@ -92,8 +92,8 @@ class Loop(Generic[Model]):
         self.store.restore(state, name)
         module, optimizer = self.fabric.setup(state.model, state.optimizer)
         gradient = self._gradient_of(state)
-        task = None if self.bar is None else self.bar.add_task(label, total=until)
-        self._show(task, label, state)
+        shown = None if self.bar is None else self.bar.add_task(label, total=until)
+        self._show(shown, label, state)
         state.model.train()
         while state.epoch < until and not self._out_of_patience(state):
             for batch in self.task.batches.epoch(state.epoch):
@@ -105,9 +105,9 @@ class Loop(Generic[Model]):
                 state.model.train()
             final = state.epoch == until or self._out_of_patience(state)
             self.store.save(state, name, final=final)
-            self._show(task, label, state)
-        if self.bar is not None and task is not None:
-            self.bar.update(task, completed=until)
+            self._show(shown, label, state)
+        if self.bar is not None and shown is not None:
+            self.bar.update(shown, completed=until)
 
     def _gradient_of(self, state: TrainingState[Model]) -> Function:
         """Return the gradient as a function of a batch's tensors, a CUDA graph where it may be."""
@@ -169,13 +169,13 @@ class Loop(Generic[Model]):
         if self.callback is not None:
             self.callback(dict(record))
 
-    def _show(self, task: Any, label: str, state: TrainingState[Model]) -> None:
-        if self.bar is None or task is None:
+    def _show(self, shown: Any, label: str, state: TrainingState[Model]) -> None:
+        if self.bar is None or shown is None:
             return
         reached = ""
         if math.isfinite(state.best_score):
             reached = f", held-out {state.best_score:.3f} nats"
-        self.bar.update(task, completed=state.epoch, description=label + reached)
+        self.bar.update(shown, completed=state.epoch, description=label + reached)
 
     def _out_of_patience(self, state: TrainingState[Model]) -> bool:
         patience = self.settings.patience

@@ -1,6 +1,8 @@
 """Preparing a fit: checking its arguments, splitting the simulations, checking the prior."""
 
+import copy
 import warnings
+from collections.abc import Sequence
 from numbers import Real
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ from torch import Tensor, nn
 from eande.foundations.checks import EandeWarning, InputError
 from eande.foundations.seeds import derive_seed, generator
 from eande.inference.model import EmbedAndEmulate
+from eande.inference.saving import probe
 from eande.priors.convert import as_prior, law_fingerprint
 from eande.priors.draws import EmpiricalPrior
 from eande.priors.prior import Prior
@@ -112,7 +115,7 @@ def split(
 def training_prior(prior: Any, simulations: Simulations, validation: Any) -> Prior:
     """Return the prior, checked against the parameters of all simulations.
 
-    Where it is None, the parameters of the simulations to train on serve as its draws.
+    Where it is None, the parameters of all simulations, failed ones too, serve as its draws.
     """
     # One row per group, as in training: replicates do not make their parameters more probable.
     phi = simulations.phi[first_of_groups(simulations.groups)]
@@ -199,9 +202,25 @@ def describe_call(
     }
     if isinstance(validation, Simulations):
         described["validation"] = validation.fingerprint()
-    for name, network in networks._asdict().items():
-        described[name] = None
-        if network is not None:
-            weights = sorted(network.state_dict().items())
-            described[name] = digest(*(tensor for _, tensor in weights))
+    y_shape = next(fixed_views(views, take(simulations.y, slice(1)))).shape[1:]
+    described["encoder"] = _describe_network(networks.encoder, y_shape)
+    described["emulator"] = _describe_network(networks.emulator, (prior.dimension,))
+    described["warm_start"] = None
+    if networks.warm_start is not None:
+        weights = sorted(networks.warm_start.state_dict().items())
+        probes = networks.warm_start.probes().values()
+        described["warm_start"] = digest(*(x for _, x in weights), *probes)
     return described
+
+
+def _describe_network(network: nn.Module | None, shape: Sequence[int]) -> str | None:
+    """Describe a given network by its weights and by what it makes of fixed inputs."""
+    if network is None:
+        return None
+    weights = [x for _, x in sorted(network.state_dict().items())]
+    try:
+        probed = probe(copy.deepcopy(network).cpu().eval(), shape, torch.device("cpu"))
+    except (RuntimeError, ValueError, TypeError, IndexError):
+        # What cannot run is refused, with the reason, when the model is built.
+        return digest(*weights)
+    return digest(*weights, probed)

@@ -37,7 +37,8 @@ def draw(
     check_count("n", n, 1)
     check_count("seed", seed, 0)
     if isinstance(sampler, str):
-        sampler = find_sampler(sampler)
+        name, sampler = sampler, find_sampler(sampler)
+        _check_options(name, sampler, options)
     if sampler is not None:
         if not callable(sampler):
             raise InputError(
@@ -60,6 +61,14 @@ def draw(
             if options:
                 raise
     return tempered(target, n, seed=seed, **options)
+
+
+def _check_options(name: str, sampler: Sampler, options: dict[str, Any]) -> None:
+    """Refuse options that the named sampler does not have."""
+    known = set(inspect.signature(sampler).parameters) - {"seed"}
+    for option in options:
+        if option not in known:
+            raise InputError(f"{option}: expected an option of sampler={name!r}, got another's")
 
 
 def _refuse_unnamed(options: dict[str, Any]) -> None:

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from eande.foundations.checks import InputError
 from eande.foundations.discovery import import_modules
+from eande.foundations.discovery import register as register_name
 from eande.inference.target import Sampler
 
 _SAMPLERS: dict[str, Sampler] = {}
@@ -17,7 +18,7 @@ def sampler(name: str) -> Callable[[_Function], _Function]:
     """Register a function as the sampler of that name."""
 
     def register(function: _Function) -> _Function:
-        _SAMPLERS[name] = function
+        register_name(_SAMPLERS, name, function)
         return function
 
     return register

@@ -103,7 +103,7 @@ def acceptance_rejection(
     log_weight = posterior.score if proposal is None else _log_weight(posterior, source)
     if isinstance(bound, str):
         first = _first_bound(posterior, log_weight, bound, from_prior=proposal is None)
-    elif math.isfinite(bound):
+    elif isinstance(bound, float | int) and math.isfinite(bound):
         first = bound + posterior.log_normalizer
     else:
         raise InputError(f"bound: expected a finite number, got {bound}")

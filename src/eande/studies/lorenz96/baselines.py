@@ -34,12 +34,8 @@ from eande.inference.normalizer import (
     refine_normalizer,
 )
 from eande.inference.posterior import Posterior
-from eande.inference.samplers.rejection import (
-    BudgetExceeded,
-    SampleInfo,
-    acceptance_rejection,
-)
-from eande.inference.target import Sampler, Target
+from eande.inference.samplers.rejection import BudgetExceeded, SampleInfo
+from eande.inference.target import Target
 from eande.networks.standardizer import Standardizer
 from eande.priors.prior import Prior
 from eande.simulation.read.views import View, fixed_views
@@ -147,9 +143,8 @@ class Baseline(nn.Module):
         posteriors = []
         for i, f in enumerate(embedded.split(1)):
             observed = BaselineObservation(self, f)
-            sampler: Sampler = acceptance_rejection
-            if self.kind == "npe-c":
-                sampler = observed.sample_flow
+            # A ratio is sampled as E&E's is, a flow directly.
+            sampler = observed.sample_flow if self.kind == "npe-c" else None
             posteriors.append(
                 Posterior(
                     observed,

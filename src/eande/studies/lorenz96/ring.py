@@ -73,7 +73,12 @@ def angle_histogram(phi: Tensor) -> Tensor:
 
 
 def draw(posterior: Any, n: int, seed: int) -> tuple[Tensor, bool]:
-    """Draw samples by acceptance–rejection, or resample; the second value says which."""
+    """Draw samples by acceptance–rejection, or resample; the second value says which.
+
+    A flow is drawn from by its own sampler.
+    """
+    if posterior.default_sampler is not None:
+        return posterior.sample(n, seed=seed)[0], False
     return sample_or_resample(
         posterior, n, seed=seed, sampler=bank_rejection, max_evaluations=_BUDGET
     )
