@@ -86,6 +86,7 @@ def test_the_loss_bounds_the_divergence_of_a_half_trained_model(task, simulation
 
 
 def test_one_rotation_maps_both_embeddings_to_the_truth(task, fitted):
+@pytest.mark.thorough
     """The rotation theorem: f̂ = R f and ĝ = R g with one orthogonal R, of either orientation."""
     data = simulate(task, task.prior, 2_000, seed=11)
     f = fitted.embed(data.y).double()

@@ -17,6 +17,7 @@ from eande.simulation.read.views import fixed_views
 
 
 def of_windows():
+@pytest.mark.thorough
     """Return the exact model of windows of 20 numbers φ + noise, and simulations of 50 numbers."""
     prior, width = eande.BoxPrior([-1], [1]), 2
     encoder = Function(
@@ -67,6 +68,7 @@ def test_of_a_group_one_window_is_seen():
 
 
 def test_windows_of_another_length_than_the_models_are_refused():
+@pytest.mark.thorough
     model, long = of_windows()
     for function in (diagnose, identifiability, eande.Belongs):
         for views, got in ((None, 50), (eande.RandomWindow(30), 30)):

@@ -11,6 +11,7 @@ from eande import plots
 
 
 def run(code):
+@pytest.mark.thorough
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()

@@ -39,6 +39,8 @@ def test_the_reference_lies_on_the_circle_inside_the_square(forcing):
 class Ring:
     """A posterior whose radius is normal around a centre and whose angle is uniform."""
 
+    default_sampler = None
+
     def __init__(self, centre, spread, lost=0.0):
         self.centre = centre
         self.spread = spread
@@ -93,6 +95,8 @@ def test_wrong_rings_are_told_from_the_right_one():
 
 class Needle:
     """A posterior too narrow for its bank: acceptance–rejection gives up."""
+
+    default_sampler = None
 
     def __init__(self):
         self.bank = SimpleNamespace(phi=torch.rand(1_000, 2, generator=generator(0)))

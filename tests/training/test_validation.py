@@ -19,6 +19,7 @@ from helpers.linear_task import BOX, LINEAR_FIT, linear
 
 @pytest.mark.thorough
 def test_weights_moved_by_a_fused_optimiser_are_validated_anew(linear_simulations):
+@pytest.mark.thorough
     """Without an average the trained weights themselves are scored.
 
     A bank kept from an earlier epoch would flatter them.
