@@ -86,7 +86,6 @@ def test_the_loss_bounds_the_divergence_of_a_half_trained_model(task, simulation
 
 
 def test_one_rotation_maps_both_embeddings_to_the_truth(task, fitted):
-@pytest.mark.thorough
     """The rotation theorem: f̂ = R f and ĝ = R g with one orthogonal R, of either orientation."""
     data = simulate(task, task.prior, 2_000, seed=11)
     f = fitted.embed(data.y).double()
@@ -103,6 +102,7 @@ def test_one_rotation_maps_both_embeddings_to_the_truth(task, fitted):
     assert (g_true @ shared.T - g).norm(dim=1).mean() < 0.05
 
 
+@pytest.mark.thorough
 def test_one_side_alone_reaches_minus_information_with_a_varying_normaliser(task):
     """Corollary: e^{s} = C(y) r(φ, y) with any C(y) is optimal for L_ΦY, and only for it.
 

@@ -17,7 +17,6 @@ from eande.simulation.read.views import fixed_views
 
 
 def of_windows():
-@pytest.mark.thorough
     """Return the exact model of windows of 20 numbers φ + noise, and simulations of 50 numbers."""
     prior, width = eande.BoxPrior([-1], [1]), 2
     encoder = Function(
@@ -34,6 +33,7 @@ def of_windows():
     return model, eande.simulate(simulator, prior, 300, seed=0, progress=False)
 
 
+@pytest.mark.thorough
 def test_long_simulations_are_diagnosed_by_one_fixed_window_each():
     model, long = of_windows()
     window = eande.RandomWindow(20)
@@ -68,7 +68,6 @@ def test_of_a_group_one_window_is_seen():
 
 
 def test_windows_of_another_length_than_the_models_are_refused():
-@pytest.mark.thorough
     model, long = of_windows()
     for function in (diagnose, identifiability, eande.Belongs):
         for views, got in ((None, 50), (eande.RandomWindow(30), 30)):
@@ -78,6 +77,7 @@ def test_windows_of_another_length_than_the_models_are_refused():
                 function(model, long, views=views)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("progress", [True, False])
 def test_progress_is_shown_where_it_is_asked_for(capsys, monkeypatch, progress):
     monkeypatch.setattr(rich, "_console", Console(force_terminal=True))

@@ -11,12 +11,12 @@ from eande import plots
 
 
 def run(code):
-@pytest.mark.thorough
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
 
+@pytest.mark.thorough
 def test_figures_and_bridges_are_there_after_importing_the_package_alone():
     assert run("import eande; print(eande.plots.diagnosis.__name__)") == "diagnosis"
     assert run("import eande; print(eande.bridges.arviz.to_arviz.__name__)") == "to_arviz"

@@ -19,7 +19,6 @@ from helpers.linear_task import BOX, LINEAR_FIT, linear
 
 @pytest.mark.thorough
 def test_weights_moved_by_a_fused_optimiser_are_validated_anew(linear_simulations):
-@pytest.mark.thorough
     """Without an average the trained weights themselves are scored.
 
     A bank kept from an earlier epoch would flatter them.
@@ -37,6 +36,7 @@ def test_weights_moved_by_a_fused_optimiser_are_validated_anew(linear_simulation
     assert model.history[-1]["held_out_log_ratio"] == pytest.approx(fresh, abs=0.15)
 
 
+@pytest.mark.thorough
 def test_the_best_epoch_is_returned_not_the_last():
     """Few data and many epochs over-fit.
 
