@@ -9,6 +9,7 @@ from conftest import quick_fit
 from eande.foundations.checks import InputError
 from eande.inference.loading import load
 from eande.simulation.read.simulations import Simulations
+from eande.training.build import build_model
 from eande.training.fit import fit
 from eande.training.settings import FitSettings
 from helpers.linear_task import BOX, LINEAR_FIT, equal, weights
@@ -87,3 +88,26 @@ def test_a_warm_start_keeps_the_learned_temperature(few_simulations):
     )
     second = eande.fit(few_simulations, BOX, warm_start=first, settings=settings, progress=False)
     assert second.similarity.temperature == pytest.approx(first.similarity.temperature, rel=1e-4)
+
+
+def test_without_settings_a_warm_start_goes_on_with_its_own_similarity(
+    few_simulations, monkeypatch
+):
+    first = quick_fit(
+        few_simulations, BOX, epochs=1, similarity=eande.Mixture(heads=3), embedding_dimension=4
+    )
+    made = []
+
+    class EnoughSeenError(Exception):
+        pass
+
+    def watched(*arguments, **options):
+        made.append(build_model(*arguments, **options))
+        raise EnoughSeenError
+
+    monkeypatch.setattr("eande.training.fit.build_model", watched)
+    with pytest.raises(EnoughSeenError):
+        fit(few_simulations, BOX, warm_start=first, progress=False)
+    assert made[0].similarity.heads == 3
+    trained = dict(first.similarity.trained.named_parameters())
+    assert equal(dict(made[0].similarity.named_parameters()), trained)

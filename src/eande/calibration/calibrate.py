@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from functools import partial
 
 import torch
+from torch import Tensor
 
 from eande.calibration.aiming import find_aim
 from eande.calibration.cross_validation import gain, within
-from eande.calibration.exponents import KINDS, OBJECTIVES, find_exponents, tabulate
+from eande.calibration.exponents import KINDS, OBJECTIVES, Found, find_exponents, tabulate
 from eande.foundations.checks import check_choice, check_count
 from eande.inference.held_out import check_held_out, embed_rows
 from eande.inference.model import EmbedAndEmulate
@@ -127,17 +128,21 @@ def calibrate(
         )
         # A copy: either may be moved to another device, or trained on, without the other.
         calibrated = copy.deepcopy(trained.with_similarity(around)).to(model.device)
+    return calibrated, _report(plain, chosen, groups, aimed=keeps_aim)
+
+
+def _report(plain: Found, chosen: Found, groups: Tensor, *, aimed: bool) -> Calibration:
+    """Say what was found, against the model as it was."""
     before = plain.before.mean().item()
     mean, error = gain(chosen.after - plain.before, groups)
     quantiles = torch.tensor([0.05, 0.5, 0.95], dtype=torch.float64)
     low, middle, high = chosen.exponents.quantile(quantiles).tolist()
-    found = Calibration(
+    return Calibration(
         kind=chosen.rule.kind,
-        aimed=keeps_aim,
+        aimed=aimed,
         exponent=middle,
         range=(low, high),
         before=before,
         after=before + mean,
         error=error,
     )
-    return calibrated, found

@@ -121,7 +121,8 @@ def tabulate(
 ) -> Table:
     """Tabulate ℓ_i and u_i of held-out pairs, given as embeddings (m, n) each."""
     powers = _LOG_EXPONENTS.exp().to(f.device)
-    curves, levels = [], []
+    curves = []
+    levels = []
     pairs = zip(f.split(1), g.split(1), strict=True)
     for datum, phi in track(pairs, "calibrating", total=len(f), disable=not progress):
         own = similarity.paired_score(datum, phi).double()

@@ -82,7 +82,8 @@ def fit(
             out a tenth, 2,000 different parameters at most.
         checkpoint: a folder. A run killed at any moment goes on from there when the same call is
             made again.
-        settings: how to train; ``FitSettings.paper(...)`` is the paper's method.
+        settings: how to train; ``FitSettings.paper(...)`` is the paper's method. None takes the
+            defaults, with the similarity of a ``warm_start``.
         warm_start: a model to go on from, for instance when more simulations have arrived; its
             networks and standardisation are kept.
         members: how many models to fit, each from networks and random numbers of its own; more than
@@ -91,7 +92,7 @@ def fit(
             number of theirs as ``member``.
         progress: whether to show a progress bar.
     """
-    settings = FitSettings() if settings is None else settings
+    settings = _default_settings(warm_start) if settings is None else settings
     networks = Networks(encoder, emulator, warm_start)
     check_types(
         simulations,
@@ -220,6 +221,16 @@ class _Run:
         """Return the model of a run that came to its end."""
         self.store.forget_starts(self.settings.restarts)
         return _finish(self.task, state)
+
+
+def _default_settings(warm_start: object) -> FitSettings:
+    """Return the default settings; a warm start goes on with its own similarity."""
+    if not isinstance(warm_start, EmbedAndEmulate) or warm_start.members:
+        return FitSettings()
+    return FitSettings(
+        similarity=warm_start.similarity.trained,
+        embedding_dimension=warm_start.embedding_dimension,
+    )
 
 
 def _make_fabric(settings: FitSettings) -> Fabric:

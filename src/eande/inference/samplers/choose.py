@@ -37,8 +37,9 @@ def draw(
     check_count("n", n, 1)
     check_count("seed", seed, 0)
     if isinstance(sampler, str):
-        name, sampler = sampler, find_sampler(sampler)
-        _check_options(name, sampler, options)
+        named = find_sampler(sampler)
+        _check_options(sampler, named, options)
+        return named(target, n, seed=seed, **options)
     if sampler is not None:
         if not callable(sampler):
             raise InputError(
