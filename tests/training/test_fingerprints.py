@@ -8,14 +8,14 @@ from eande.priors.box import BoxPrior
 from eande.priors.draws import SamplerPrior
 from eande.simulation.read.simulations import Simulations
 from eande.training.build import Networks
-from eande.training.prepare import describe_call
+from eande.training.prepare import call_fingerprint
 
 BOX = BoxPrior([-1, -1], [1, 1])
 
 
 def fingerprint(simulations, prior=BOX, views=None, validation=None, similarity="mixture", **given):
     settings = eande.FitSettings(similarity=similarity)
-    return describe_call(simulations, prior, settings, views, Networks(**given), validation)
+    return call_fingerprint(simulations, prior, settings, views, Networks(**given), validation)
 
 
 def test_a_fingerprint_changes_with_everything_that_matters(few_simulations):

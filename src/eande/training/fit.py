@@ -42,7 +42,7 @@ from eande.training.checkpoints import CheckpointStore
 from eande.training.contrastive import ContrastiveTask
 from eande.training.loop import Loop
 from eande.training.negatives import MemoryBank
-from eande.training.prepare import check_types, describe_call, split, training_prior
+from eande.training.prepare import check_types, call_fingerprint, split, training_prior
 from eande.training.settings import FitSettings
 from eande.training.state import Record, TrainingState
 from eande.training.validation import HeldOut
@@ -118,7 +118,7 @@ def fit(
     fingerprint = {}
     if checkpoint is not None:
         share = float(validation) if isinstance(validation, Real) else validation
-        fingerprint = describe_call(simulations, prior, settings, views, networks, share)
+        fingerprint = call_fingerprint(simulations, prior, settings, views, networks, share)
     fabric = _make_fabric(settings)
     call = _Call(train, held_out, prior, views, settings, networks, fabric, members)
     models: list[EmbedAndEmulate] = []

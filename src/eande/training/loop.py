@@ -136,6 +136,7 @@ class Loop(Generic[Model]):
         captured = isinstance(gradient, GraphedFunction) and gradient.captured
         optimizer.zero_grad(set_to_none=not captured)
         seed_global(derive_seed(settings.seed, "step", state.step), self.fabric.device)
+        # The loss is the task's: for E&E, ContrastiveTask.gradient and .losses.
         inputs = self.task.inputs(batch)
         losses = gradient(*(x.to(self.fabric.device, non_blocking=True) for x in inputs))
         if settings.gradient_clip is not None:

@@ -180,7 +180,7 @@ def _compare_with_prior(phi: Tensor, prior: Prior) -> None:
         return
 
 
-def describe_call(
+def call_fingerprint(
     simulations: Simulations,
     prior: Prior,
     settings: FitSettings,
