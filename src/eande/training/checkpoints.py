@@ -1,9 +1,9 @@
 """Checkpoints: the state of a run in a file, and the folder of a fit's files.
 
 Everything is there that is needed to go on as if nothing had happened: weights, their average, the
-best of them, the optimiser's moments, the memory bank, losses since the last validation, the history.
-No generator state is: random numbers depend on (seed, step). Whose checkpoint it is says the
-fingerprint of the call (:func:`eande.training.prepare.call_fingerprint`): another call is refused.
+best of them, the optimiser's moments, the memory bank, losses since the last validation, and the
+history. No generator state is: random numbers depend on (seed, step). Whose checkpoint it is says
+the fingerprint of the call (:func:`eande.training.prepare.call_fingerprint`): another is refused.
 """
 
 import time

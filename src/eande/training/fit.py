@@ -42,7 +42,7 @@ from eande.training.checkpoints import CheckpointStore
 from eande.training.contrastive import ContrastiveTask
 from eande.training.loop import Loop
 from eande.training.negatives import MemoryBank
-from eande.training.prepare import check_types, call_fingerprint, split, training_prior
+from eande.training.prepare import call_fingerprint, check_types, split, training_prior
 from eande.training.settings import FitSettings
 from eande.training.state import Record, TrainingState
 from eande.training.validation import HeldOut
