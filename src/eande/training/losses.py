@@ -40,8 +40,8 @@ class InterDomain(NamedTuple):
     """The two inter-domain losses of a batch.
 
     Args:
-        phi_y: L_ΦY, each datum picks its parameters.
-        y_phi: L_YΦ, each parameter picks its datum.
+        phi_y: L_ΦY, equation (6): each datum picks its parameters.
+        y_phi: L_YΦ, equation (7): each parameter picks its datum.
     """
 
     phi_y: Tensor
@@ -131,11 +131,12 @@ def inter_domain_info_nce(
 def view_info_nce(
     f: Tensor, f_view: Tensor, score: Score, *, groups: Tensor | None = None
 ) -> Tensor:
-    """Return L_YY: each datum picks the other view of its own simulation."""
+    """Return L_YY, equation (8): each datum picks the other view of its own simulation."""
     return info_nce(score(f, f_view), _same_group(groups, None))
 
 
 def _same_group(groups: Tensor | None, bank: MemoryBank | None) -> Tensor | None:
+    """Return which candidates share a row's parameters, (M, M + K): they are no negatives."""
     if groups is None:
         return None
     others = groups if bank is None else torch.cat([groups, bank.groups])

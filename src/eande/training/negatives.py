@@ -1,4 +1,4 @@
-"""More negatives than a batch holds: embeddings of past batches, without gradients."""
+"""The memory bank of the paper's Appendix C: embeddings of past batches as further negatives."""
 
 import torch
 from torch import Tensor, nn
@@ -10,8 +10,8 @@ class MemoryBank(nn.Module):
     """The latest embeddings of data and of parameters, each with the group it came from.
 
     An entry of the same group (the same φ) as a row of the batch is a false negative, and the
-    losses mask it. With 500 simulations and a bank that spans an epoch every row would otherwise be
-    a negative of itself.
+    losses mask it (``_same_group`` in :mod:`eande.training.losses`). With 500 simulations and a
+    bank that spans an epoch every row would otherwise be a negative of itself.
 
     Args:
         size: how many past pairs are kept.
