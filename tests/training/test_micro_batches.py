@@ -185,10 +185,10 @@ def peak_memory(batch, micro):
 def test_micro_batches_keep_the_memory_of_a_small_batch():
     """Peak memory over the data's, in MB.
 
-    Batch 1,024 in micro-batches of 128 against a plain batch of 128.
+    Batch 512 in micro-batches of 128 against a plain batch of 128.
     """
     plain = peak_memory(128, 0)
-    micro = peak_memory(1_024, 128)
+    micro = peak_memory(512, 128)
     assert plain > 500
     assert micro < 1.3 * plain
 
