@@ -3,7 +3,8 @@
 One object owns all of it. It is stale when a weight that emulated points or scores depend on was
 written to or lies elsewhere; every use looks, and starts afresh. Fused optimisers do not bump a
 tensor's ``_version``, so a model clears its cache when it enters or leaves training, too. Priors,
-and weights behind ``.data``, are taken not to change.
+and weights behind ``.data``, are taken not to change. ``train()``, ``.to(device)`` and ``record()``
+clear it; copies start empty; a fifth bank drops the oldest.
 """
 
 from __future__ import annotations

@@ -162,10 +162,12 @@ class FitSettings:
         warm-up. A test lists every field as stated by the paper, read into it, searched or silent;
         width and blocks of the emulator are those of the authors' earlier code.
 
-        Four things stay ours whatever the settings: L_YY is a cross-entropy (see
-        :mod:`eande.training.losses`), C a mean, inputs are standardised, and a fit whose score is
-        no better than the prior's returns the prior. The paper's encoder of Lorenz 96 is
-        :func:`eande.networks.lorenz96.lorenz96_encoder`.
+        What stays ours whatever the settings: L_YY is a cross-entropy (see
+        :mod:`eande.training.losses`) and C a mean; with ``views=``, L_sym sees a view of the datum,
+        too; the memory bank masks a row's own simulation, serves L_sym only and has no momentum
+        encoder; inputs are standardised; of the epochs, every tenth of the run is a candidate
+        (``validate_every``); and a fit whose score is no better than the prior's returns the prior.
+        The paper's encoder of Lorenz 96 is :func:`eande.networks.lorenz96.lorenz96_encoder`.
 
         Args:
             temperature: τ; searched in {1e-4, 1e-3, 1e-2, 1e-1} on Lorenz 96, 1/κ on the synthetic
