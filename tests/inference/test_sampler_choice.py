@@ -11,6 +11,7 @@ from helpers.exact_posteriors import (
     cube,
     gaussian_posterior,
     linear_gaussian_model,
+    peaked,
     posterior_of,
     two_modes,
 )
@@ -85,3 +86,16 @@ def test_any_other_sampler_can_be_injected():
     )
     assert phi.shape == (7, 2)
     assert info == {"seed": 3, "steps": 4}
+
+
+@pytest.mark.parametrize(
+    ("sampler", "options"),
+    [("rejection", {"particles": 500}), ("importance", {"max_evaluations": 10})],
+)
+def test_an_option_of_another_sampler_is_refused(sampler, options):
+    posterior = peaked(eande.BoxPrior([0], [1])).posterior([0.5])
+    (option,) = options
+    with pytest.raises(
+        eande.InputError, match=f"{option}: expected an option of sampler='{sampler}', got another"
+    ):
+        posterior.sample(5, sampler=sampler, **options)

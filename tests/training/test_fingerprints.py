@@ -1,6 +1,8 @@
 """The fingerprint of a fit changes with everything that matters and with nothing else."""
 
+import pytest
 import torch
+from torch import nn
 
 import eande
 from eande.networks.mlp import ResidualMLP
@@ -56,3 +58,19 @@ def test_a_fingerprint_does_not_depend_on_the_number_of_threads(few_simulations)
     finally:
         torch.set_num_threads(threads)
     assert large.fingerprint() == two
+
+
+@pytest.mark.parametrize("part", ["encoder", "emulator"])
+def test_a_network_that_computes_something_else_is_another_call(few_simulations, part):
+    """Tanh for ReLU: the same weights of the same shapes."""
+    first = nn.Sequential(nn.Linear(2, 4), nn.ReLU(), nn.Linear(4, 4))
+    other = nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 4))
+    other.load_state_dict(first.state_dict())
+    found = [
+        call_fingerprint(
+            few_simulations, BOX, eande.FitSettings(), None, Networks(**{part: network}), 0.1
+        )
+        for network in (first, first, other)
+    ]
+    assert found[0] == found[1]
+    assert found[0][part] != found[2][part]
