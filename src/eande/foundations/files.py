@@ -1,9 +1,10 @@
 """Files: written in one step, checked when read, never executed.
 
 :func:`replacing` is how the whole project writes a file: a crash leaves the old or the new one
-whole. On it stand JSON documents and files of tensors. The latter are safetensors files whose
-header carries a JSON document and a SHA-256 over it and every tensor, so that a truncated, edited
-or foreign file is refused with one line.
+whole. :func:`open_regular` is how it opens one: whoever put a pipe, a device or a folder in its
+place is told so at once. On them stand JSON documents and files of tensors. The latter are
+safetensors files whose header carries a JSON document and a SHA-256 over it and every tensor, so
+that a truncated, edited or foreign file is refused with one line.
 
 torch is loaded by what needs it: processes that only simulate start in a fraction of the time
 without it.
@@ -11,19 +12,49 @@ without it.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
 import secrets
-from collections.abc import Iterable, Iterator, Mapping
+import stat
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from eande.foundations.checks import InputError
+from eande.foundations.paths import as_path, what_is
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+# A JSON document of ours has fewer bytes: the largest results have a few megabytes.
+_LARGEST_DOCUMENT = 2**26
+# What a reader is told of each tensor before any is read.
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+class StorageError(OSError):
+    """A disk or a file system refused to keep something; the message says what and why."""
+
+
+@contextmanager
+def storing(what: object) -> Iterator[None]:
+    """Say in one line what could not be written, and why.
+
+    Args:
+        what: the file or folder.
+    """
+    try:
+        yield
+    except StorageError:
+        raise
+    except OSError as error:
+        reason = error.strerror or error
+        raise StorageError(
+            f"{what}: could not be written ({reason}); what was there before stays"
+        ) from None
 
 
 @contextmanager
@@ -32,7 +63,7 @@ def replacing(path: str | Path) -> Iterator[IO[bytes]]:
 
     Until then it has a name of its own, ``<name>.<process id>.<random>.tmp`` in the same folder. If
     the block raises an exception it is removed, and what was at ``path`` stays. The folder is made
-    if there is none.
+    if there is none. A symbolic link at ``path`` is replaced, not followed.
 
     Args:
         path: the file to write.
@@ -45,17 +76,76 @@ def replacing(path: str | Path) -> Iterator[IO[bytes]]:
         ...     (Path(folder) / "new" / "file").read_bytes()
         b'content'
     """
-    path = _as_path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
+    path = as_path("path", path)
+    with storing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary, file = _open_temporary(path)
     try:
-        with temporary.open("wb") as file:
+        # Not inside `storing`: what the block raises is its own.
+        with file:
             yield file
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
+            with storing(path):
+                file.flush()
+                os.fsync(file.fileno())
+                # Before the lock on it goes: nobody may take it for the debris of a dead process.
+                temporary.replace(path)
+                sync([path.parent])
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _open_temporary(path: Path) -> tuple[Path, IO[bytes]]:
+    """Make a new file beside ``path``, locked as long as it is open."""
+    while True:
+        temporary = path.with_name(f"{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
+        # "x" neither follows a symbolic link nor takes a file that is there.
+        file = temporary.open("xb")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            # Between opening and locking, another process may have taken it for debris.
+            if os.fstat(file.fileno()).st_nlink:
+                return temporary, file
+        except BaseException:
+            file.close()
+            temporary.unlink(missing_ok=True)
+            raise
+        file.close()
+
+
+def clear_strays(path: Path) -> None:
+    """Remove the temporary files that dead processes left of ``path``; those of the living stay.
+
+    Args:
+        path: the file they would have become; its name may have wildcards.
+    """
+    for stray in path.parent.glob(f"{path.name}.*.tmp"):
+        try:
+            with open_regular(stray) as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                stray.unlink()
+        except (InputError, OSError):
+            # Held by a living process, gone, or not ours to remove.
+            continue
+
+
+def check_writable(path: Path) -> None:
+    """Refuse, before long work, a file that could not be written at its end.
+
+    Args:
+        path: the file; a small one is written beside it and removed.
+    """
+    with storing(path):
+        if path.is_dir():
+            raise StorageError(f"{path}: expected the name of a file, got a folder")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary, file = _open_temporary(path)
+        try:
+            with file:
+                file.write(bytes(4096))
+                file.flush()
+                os.fsync(file.fileno())
+        finally:
+            temporary.unlink(missing_ok=True)
 
 
 def sync(files: Iterable[Path]) -> None:
@@ -68,6 +158,58 @@ def sync(files: Iterable[Path]) -> None:
             os.close(descriptor)
 
 
+def open_regular(path: Path, *, at_most: int | None = None) -> IO[bytes]:
+    """Open a file for reading, unbuffered; refuse at once what is not a regular one.
+
+    Args:
+        path: the file; symbolic links are followed.
+        at_most: bytes it may have.
+    """
+    try:
+        # Without O_NONBLOCK, opening a pipe waits for somebody who writes to it.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        raise InputError(f"{path}: expected a file, got nothing there") from None
+    except OSError as error:
+        raise InputError(
+            f"{path}: expected a file that can be read, got {error.strerror}"
+        ) from None
+    try:
+        state = os.fstat(descriptor)
+        if not stat.S_ISREG(state.st_mode):
+            raise InputError(f"{path}: expected a file, got {what_is(state)}")
+        if at_most is not None and state.st_size > at_most:
+            raise InputError(
+                f"{path}: expected a file of at most {at_most} bytes, got {state.st_size}"
+            )
+        return open(descriptor, "rb", buffering=0)
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def read_regular(path: Path, *, at_most: int = _LARGEST_DOCUMENT) -> bytes:
+    """Return the content of a regular file of at most that many bytes."""
+    with open_regular(path, at_most=at_most) as file:
+        return read_exactly(path, file, os.fstat(file.fileno()).st_size)
+
+
+def read_exactly(path: Path, file: IO[bytes], size: int) -> bytes:
+    """Read that many bytes, or say that the file ended, or the disk failed, before."""
+    parts = []
+    try:
+        while size > 0 and (part := file.read(size)):
+            parts.append(part)
+            size -= len(part)
+    except OSError as error:
+        raise InputError(
+            f"{path}: expected a file that can be read, got {error.strerror}"
+        ) from None
+    if size > 0:
+        raise InputError(f"{path}: expected {size} bytes more, got the end of the file")
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
 def write_json(path: str | Path, document: Any, *, indent: int | None = 1) -> None:
     """Write a JSON document in one step, with a newline at its end.
 
@@ -77,8 +219,32 @@ def write_json(path: str | Path, document: Any, *, indent: int | None = 1) -> No
         indent: spaces per level; None for a single line.
     """
     text = json.dumps(document, indent=indent)
-    with replacing(path) as file:
+    with replacing(path) as file, storing(path):
         file.write(f"{text}\n".encode())
+
+
+def parse_json(where: object, content: bytes | str, what: str) -> dict[str, Any]:
+    """Return the JSON object that a file holds, or say in one line why it holds none.
+
+    Args:
+        where: the file.
+        content: what was read from it.
+        what: it should be, with its article.
+    """
+    try:
+        document = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise InputError(
+            f"{where}: expected {what}, got something damaged ({type(error).__name__}: {error})"
+        ) from None
+    if not isinstance(document, dict):
+        raise InputError(f"{where}: expected {what}, got a {type(document).__name__}")
+    return document
+
+
+def read_json(path: Path, what: str) -> dict[str, Any]:
+    """Return the JSON object in a file of that kind."""
+    return parse_json(path, read_regular(path), what)
 
 
 def write_tensors(
@@ -87,7 +253,7 @@ def write_tensors(
     """Write tensors and a JSON document as a file of that kind."""
     from safetensors.torch import save
 
-    path = _as_path(path)
+    path = as_path("path", path)
     if path.is_dir():
         raise InputError(f"{path}: expected the name of a file, got a folder")
     on_cpu = {
@@ -95,46 +261,92 @@ def write_tensors(
     }
     text = json.dumps(document)
     header = {"eande": kind, "document": text, "sha256": _digest(kind, text, on_cpu)}
-    with replacing(path) as file:
+    with replacing(path) as file, storing(path):
         # Not by save_file: it has temporary files of its own, which a kill leaves behind under
         # names nobody knows.
         file.write(save(on_cpu, metadata=header))
 
 
-def read_tensors(path: str | Path, kind: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Read a file of that kind, or say in one line why it cannot be."""
-    from safetensors import SafetensorError, safe_open
+def read_tensors(
+    path: str | Path,
+    kind: str,
+    check: Callable[[dict[str, Any], Shapes], None] = lambda document, shapes: None,
+) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Read a file of that kind, or say in one line why it cannot be.
 
-    path = _as_path(path)
-    if not path.is_file():
-        got = "a folder" if path.is_dir() else "nothing there"
-        raise InputError(f"{path}: expected a file, got {got}")
+    Args:
+        path: the file. It is opened once, so that another may take its place meanwhile.
+        kind: what it should be.
+        check: is given the document and the shapes of the tensors before any of them is read, and
+            refuses what does not belong together.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import load
+
+    path = as_path("path", path)
+    with open_regular(path) as file:
+        header, start = _read_header(path, file, kind)
+        metadata = header.pop("__metadata__", None)
+        found = metadata.get("eande") if isinstance(metadata, dict) else None
+        if not isinstance(metadata, dict) or found != kind:
+            got = found or "a safetensors file of other origin"
+            raise InputError(f"{path}: expected an eande {kind}, got {got}")
+        text = metadata.get("document", "")
+        document = parse_json(path, text, f"an eande {kind}")
+        room = os.fstat(file.fileno()).st_size - len(start)
+        shapes = _declared_shapes(path, kind, header, room)
+        check(document, shapes)
+        content = start + read_exactly(path, file, room)
     try:
-        with safe_open(path, framework="pt") as file:
-            header = file.metadata() or {}
-            names = file.keys()  # safe_open is no mapping: it cannot be iterated over
-            tensors = {name: file.get_tensor(name) for name in names}
-    except (SafetensorError, OSError, ValueError) as error:
-        raise InputError(
-            f"{path}: expected an eande {kind}, "
-            f"got a file that is damaged or of another format ({error})"
-        ) from None
-    if header.get("eande") != kind:
-        got = header.get("eande", "a safetensors file of other origin")
-        raise InputError(f"{path}: expected an eande {kind}, got {got}")
-    if header.get("sha256") != _digest(kind, header.get("document", ""), tensors):
+        tensors = load(content)
+    except (SafetensorError, ValueError, KeyError, TypeError) as error:
+        raise _not_ours(path, kind, error) from None
+    if metadata.get("sha256") != _digest(kind, text, tensors):
         raise InputError(
             f"{path}: expected the checksum stored with it, got another: "
             "the file was changed after it was written"
         )
-    document: dict[str, Any] = json.loads(header["document"])
     return document, tensors
 
 
-def _as_path(path: str | Path) -> Path:
-    if not isinstance(path, (str, os.PathLike)):
-        raise InputError(f"path: expected the name of a file, got {path!r}")
-    return Path(path)
+def _not_ours(path: Path, kind: str, reason: object) -> InputError:
+    return InputError(
+        f"{path}: expected an eande {kind}, "
+        f"got a file that is damaged or of another format ({reason})"
+    )
+
+
+def _read_header(path: Path, file: IO[bytes], kind: str) -> tuple[dict[str, Any], bytes]:
+    """Return the header of a safetensors file, parsed, and all bytes up to its end."""
+    size = os.fstat(file.fileno()).st_size
+    length = int.from_bytes(file.read(8), "little")
+    if size < 8 or not 2 <= length <= min(size - 8, _LARGEST_DOCUMENT):
+        raise _not_ours(path, kind, "its header is too small or too large")
+    text = read_exactly(path, file, length)
+    try:
+        header = parse_json(path, text, "a header")
+    except InputError as error:
+        raise _not_ours(path, kind, error) from None
+    return header, length.to_bytes(8, "little") + text
+
+
+def _declared_shapes(path: Path, kind: str, header: Mapping[str, Any], room: int) -> Shapes:
+    """Return the shapes of a header's tensors, which together must fill the rest of the file."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    end = 0
+    for name, entry in header.items():
+        try:
+            shape = tuple(entry["shape"])
+            last = entry["data_offsets"][1]
+            if not all(type(number) is int and number >= 0 for number in (*shape, last)):
+                raise ValueError
+        except (LookupError, TypeError, ValueError):
+            raise _not_ours(path, kind, f"{name} has no shape and place") from None
+        shapes[name] = shape
+        end = max(end, last)
+    if end != room:
+        raise _not_ours(path, kind, f"{room} bytes of tensors instead of {end}")
+    return shapes
 
 
 def _digest(kind: str, text: str, tensors: Mapping[str, Tensor]) -> str:

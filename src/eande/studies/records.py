@@ -1,6 +1,5 @@
 """Result files: what was run, with what, where and when, beside every number."""
 
-import json
 import os
 import platform
 import shutil
@@ -15,7 +14,7 @@ from typing import Any
 import torch
 
 from eande.foundations.checks import InputError, check_same
-from eande.foundations.files import write_json
+from eande.foundations.files import read_json, write_json
 
 _LIBRARIES = ("embed-and-emulate", "torch", "numpy", "scipy", "lightning", "safetensors")
 _REMEDY = "use another --output, or move the file away"
@@ -61,26 +60,18 @@ def _commit() -> str | None:
     return described.stdout.strip() or None
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def read_results(path: Path) -> dict[str, Any]:
     """Return what a result file holds."""
-    remedy = "move it away, or use another --output"
     try:
-        content = json.loads(path.read_text())
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise InputError(
-            f"{path}: expected a result file, got something damaged ({error}); {remedy}"
-        ) from None
-    if not isinstance(content, dict):
-        raise InputError(
-            f"{path}: expected a result file, got a {type(content).__name__}; {remedy}"
-        )
-    return content
+        return read_json(path, "a result file")
+    except InputError as error:
+        raise InputError(f"{error}; move it away, or use another --output") from None
 
 
 def check_head(path: Path, head: Mapping[str, Any]) -> None:
     """Refuse to add to or to replace a result file whose head (study, size, settings) differs."""
     if path.exists():
-        stored = read_json(path)
+        stored = read_results(path)
         found = {name: stored[name] for name in head if name in stored}
         check_same(path, head, found, what="a result file", remedy=_REMEDY)
 
@@ -127,7 +118,9 @@ class StoredRuns:
         check_head(path, head)
         self.path = path
         self.head = dict(head)
-        self.runs: list[dict[str, Any]] = read_json(path).get("runs", []) if path.exists() else []
+        self.runs: list[dict[str, Any]] = (
+            read_results(path).get("runs", []) if path.exists() else []
+        )
         if settings is not None:
             for run in self.runs:
                 method = run["method"]

@@ -10,7 +10,7 @@ from eande.studies.lorenz96.page.variants import (
     normalizer_section,
     search_section,
 )
-from eande.studies.records import read_json
+from eande.studies.records import read_results
 
 _HEAD = """# Lorenz 96: the study
 
@@ -55,7 +55,7 @@ def write_page(results: Path, pages: Path) -> Path:
     pages.mkdir(parents=True, exist_ok=True)
     parts = [_HEAD]
     for name, path in found.items():
-        parts += _SECTIONS[name](read_json(path), results, pages)
+        parts += _SECTIONS[name](read_results(path), results, pages)
     page = pages / "lorenz96.md"
     page.write_text("\n".join(parts))
     return page
