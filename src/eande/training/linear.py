@@ -1,0 +1,152 @@
+"""A linear start: the model of a fit begins as the best linear-Gaussian posterior of its data.
+
+Ridge regression of the parameters on the data, its strength chosen by leaving one out, gives a
+posterior mean m(y) = B y and, by the residuals, a covariance S. Where parameters have covariance Σ
+under the prior, the log ratio of that posterior to the prior is, up to a constant in φ,
+
+    −½ (φ − a)ᵀ Λ (φ − a),      Λ = S⁻¹ − Σ⁻¹,      a = Λ⁻¹ S⁻¹ m(y),
+
+one Gaussian around f(y) = Λ^½ a at g(φ) = Λ^½ φ: what a mixture with one head computes when both
+networks are linear. A residual MLP is linear at its beginning, so these are the weights of its
+skip. Training starts from there, and where a problem is linear there is little left to learn: fifty
+simulations suffice.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from eande.inference.model import EmbedAndEmulate
+from eande.networks.mlp import ResidualMLP
+from eande.similarities.mixture import Mixture
+from eande.simulation.read.simulations import Simulations
+
+# Strengths of the ridge that are compared, relative to the variance of the data.
+_STRENGTHS = torch.logspace(-6, 3, 19, dtype=torch.float64)
+# Of a residual no more than this is put down to the datum's own weight in the regression.
+_LARGEST_LEVERAGE = 0.95
+# Directions of φ of which the data explain less than this share of the variance start at zero.
+_SMALLEST_SHARE = 1e-3
+_LARGEST_SHARE = 1 - 1e-6
+# The first head is the linear posterior itself; the others begin beside it, and narrower.
+_FIRST_LOG_WEIGHT = 3.0
+_LOG_PRECISION_RANGE = 2.0
+_DISTANCE = 0.3
+
+
+@dataclass(frozen=True)
+class LinearFit:
+    """A linear guess of standardised parameters from standardised data, and its error.
+
+    Args:
+        weights: B, (D, d).
+        x_mean: mean of the data, (d,).
+        z_mean: mean of the parameters, (D,).
+        covariance: Σ, that of the parameters, (D, D).
+        residual: S, that of what the guess leaves, each datum left out in turn, (D, D).
+    """
+
+    weights: Tensor
+    x_mean: Tensor
+    z_mean: Tensor
+    covariance: Tensor
+    residual: Tensor
+
+    @classmethod
+    def of(cls, x: Tensor, z: Tensor) -> "LinearFit":
+        """Regress parameters (N, D) on data (N, d)."""
+        x = x.double()
+        z = z.double()
+        number = len(x)
+        x_mean = x.mean(0)
+        z_mean = z.mean(0)
+        u, lengths, directions = torch.linalg.svd(x - x_mean, full_matrices=False)
+        targets = u.T @ (z - z_mean)
+        best: tuple[float, Tensor, Tensor] | None = None
+        for strength in _STRENGTHS:
+            ridge = strength * lengths[0] ** 2 / max(1, len(lengths))
+            kept = lengths**2 / (lengths**2 + ridge)
+            leverage = (u.square() * kept).sum(1) + 1 / number
+            left = z - z_mean - u @ (kept.unsqueeze(1) * targets)
+            left = left / (1 - leverage.clamp(max=_LARGEST_LEVERAGE)).unsqueeze(1)
+            residual = _shrunk(left.T @ left / number, number)
+            score = torch.logdet(residual).item()
+            if best is None or score < best[0]:
+                best = (score, ridge, residual)
+        assert best is not None
+        _, ridge, residual = best
+        scaled = (lengths / (lengths**2 + ridge)).unsqueeze(1) * targets
+        covariance = _shrunk(torch.cov(z.T).reshape(z.shape[1], -1), number)
+        return cls(scaled.T @ directions, x_mean, z_mean, covariance, residual)
+
+
+def _shrunk(covariance: Tensor, number: int) -> Tensor:
+    """Return a covariance drawn towards its diagonal, the more the fewer data it rests on."""
+    size = len(covariance)
+    share = size / (number + size)
+    diagonal = torch.diag(covariance.diagonal().clamp(min=1e-12))
+    return (1 - share) * covariance + share * diagonal
+
+
+def has_linear_start(model: EmbedAndEmulate) -> bool:
+    """Return whether a model can begin as a linear one."""
+    networks = (model.encoder, model.emulator)
+    linear = all(isinstance(part, ResidualMLP) and part.skip is not None for part in networks)
+    return linear and isinstance(model.similarity, Mixture) and model.similarity.temperature is None
+
+
+@torch.no_grad()
+def start_linear(model: EmbedAndEmulate, train: Simulations) -> None:
+    """Give a model that was just made the weights of the linear-Gaussian posterior.
+
+    Args:
+        model: with two residual MLPs and a mixture.
+        train: the simulations to train on.
+    """
+    y = torch.as_tensor(train.y[:])
+    x = model.y_standardizer(y).flatten(1)
+    z = model.phi_standardizer(train.phi)
+    found = LinearFit.of(x, z)
+    to_white = torch.linalg.inv(torch.linalg.cholesky(found.covariance))
+    # In coordinates where Σ is the identity, S has these shares of the prior's variance left.
+    left, axes = torch.linalg.eigh(to_white @ found.residual @ to_white.T)
+    n = model.embedding_dimension
+    left = left[:n]
+    axes = axes[:, :n]
+    explained = (1 - left).clamp(_SMALLEST_SHARE, _LARGEST_SHARE)
+    left = 1 - explained
+    precision = 1 / left - 1
+    guess = axes.T @ to_white @ found.weights
+    # What the guess varies by beyond what it explains is over-fitted.
+    spread = ((x.double() - found.x_mean) @ guess.T).var(0)
+    trusted = ((1 - left) / spread.clamp(min=1e-12)).clamp(max=1)
+    trusted = torch.where(explained > _SMALLEST_SHARE, trusted, 0.0)
+    from_y = (trusted / (left * precision.sqrt())).unsqueeze(1) * guess
+    from_phi = precision.sqrt().unsqueeze(1) * (axes.T @ to_white)
+    _set_linear(model.encoder, from_y, found.x_mean)
+    _set_linear(model.emulator, from_phi, found.z_mean)
+    _set_heads(model.similarity, n)
+
+
+def _set_linear(network: object, weights: Tensor, centre: Tensor) -> None:
+    """Make a residual MLP the map x ↦ W (x − centre), in its first outputs."""
+    assert isinstance(network, ResidualMLP)
+    assert network.skip is not None
+    rows = len(weights)
+    network.skip.weight.zero_()
+    network.last.bias.zero_()
+    network.skip.weight[:rows] = weights.float()
+    network.last.bias[:rows] = -(weights @ centre).float()
+
+
+def _set_heads(similarity: object, n: int) -> None:
+    """Let the first head lie at f with precision 1, the others near it."""
+    assert isinstance(similarity, Mixture)
+    similarity.spread.weight.mul_(0.1)
+    bias = similarity.spread.bias.view(similarity.heads, n + 2)
+    bias[:, :n] = _DISTANCE * torch.randn(similarity.heads, n) / n**0.5
+    bias[:, n] = 0
+    bias[:, n + 1] = torch.linspace(0, _LOG_PRECISION_RANGE, similarity.heads)
+    bias[0, :n] = 0
+    bias[0, n] = _FIRST_LOG_WEIGHT
