@@ -82,7 +82,7 @@ def test_a_killed_fit_ends_in_the_same_weights(tmp_path):
     resumed = eande.load(tmp_path / "resumed.eande")
     assert equal(weights(whole), weights(resumed))
     assert whole.history == resumed.history
-    assert [path.name for path in folder.iterdir()] == ["main.safetensors"]
+    assert sorted(path.name for path in folder.iterdir()) == ["lock", "main.safetensors"]
 
 
 @pytest.mark.filterwarnings("ignore::eande.foundations.checks.EandeWarning")

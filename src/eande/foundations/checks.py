@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+# Longer values are cut in a message.
+_LONGEST_SHOWN = 80
 # Stands for a key that is not there, in :func:`check_same`.
 _MISSING = object()
 
@@ -93,6 +95,20 @@ def check_shape(name: str, values: Tensor, expected: Sequence[int | str]) -> Non
         )
 
 
+def shown(value: object) -> str:
+    """Return a value as a message has it: in one line, cut where it is long.
+
+    Example:
+        >>> shown([1, "a"])
+        "[1, 'a']"
+    """
+    try:
+        text = repr(value)
+    except RecursionError:
+        return f"a {type(value).__name__} of many levels"
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
+
+
 def show_shape(shape: Sequence[int | str]) -> str:
     """Write a shape as people do, ``(n, 2)`` or ``(n,)``."""
     inside = ", ".join(str(size) for size in shape)
@@ -105,10 +121,12 @@ def check_at_least(name: str, value: object, minimum: float) -> None:
         raise InputError(f"{name}: expected a number of at least {minimum}, got {value!r}")
 
 
-def check_count(name: str, value: object, minimum: int) -> None:
-    """Refuse what is no whole number of at least the minimum."""
+def check_count(name: str, value: object, minimum: int, *, at_most: float = math.inf) -> None:
+    """Refuse what is no whole number from the minimum to the maximum."""
     if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < minimum:
         raise InputError(f"{name}: expected a whole number of at least {minimum}, got {value!r}")
+    if int(value) > at_most:
+        raise InputError(f"{name}: expected a whole number of at most {at_most}, got {value!r}")
 
 
 def check_positive(name: str, value: object) -> None:
@@ -158,11 +176,14 @@ def check_same(
         eande.foundations.checks.InputError: here: expected a store with prior.low [0.0], got one
             with [1.0]; use another folder
     """
-    difference = _first_difference(_as_json(expected), _as_json(found))
+    try:
+        difference = _first_difference(_as_json(expected), _as_json(found))
+    except RecursionError:
+        raise InputError(f"{where}: expected {what}, got lists within lists; {remedy}") from None
     if difference is not None:
         key, wanted, got = difference
-        wanted_text = f"without {key}" if wanted is _MISSING else f"with {key} {wanted!r}"
-        got_text = "without" if got is _MISSING else f"with {got!r}"
+        wanted_text = f"without {key}" if wanted is _MISSING else f"with {key} {shown(wanted)}"
+        got_text = "without" if got is _MISSING else f"with {shown(got)}"
         raise InputError(f"{where}: expected {what} {wanted_text}, got one {got_text}; {remedy}")
 
 

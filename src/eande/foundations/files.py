@@ -15,6 +15,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
+import math
 import os
 import secrets
 import stat
@@ -23,7 +24,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from eande.foundations.checks import InputError
+from eande.foundations.checks import InputError, shown
 from eande.foundations.paths import as_path, what_is
 
 if TYPE_CHECKING:
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
 
 # A JSON document of ours has fewer bytes: the largest results have a few megabytes.
 _LARGEST_DOCUMENT = 2**26
+# Of a tensor's numbers: how many torch can count, and bytes of the widest.
+_MOST_NUMBERS = 2**60
+_WIDEST_NUMBER = 16
 # What a reader is told of each tensor before any is read.
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -291,7 +295,9 @@ def read_tensors(
         if not isinstance(metadata, dict) or found != kind:
             got = found or "a safetensors file of other origin"
             raise InputError(f"{path}: expected an eande {kind}, got {got}")
-        text = metadata.get("document", "")
+        text = metadata.get("document")
+        if not isinstance(text, str):
+            raise _not_ours(path, kind, "it has no document")
         document = parse_json(path, text, f"an eande {kind}")
         room = os.fstat(file.fileno()).st_size - len(start)
         shapes = _declared_shapes(path, kind, header, room)
@@ -333,28 +339,37 @@ def _read_header(path: Path, file: IO[bytes], kind: str) -> tuple[dict[str, Any]
 def _declared_shapes(path: Path, kind: str, header: Mapping[str, Any], room: int) -> Shapes:
     """Return the shapes of a header's tensors, which together must fill the rest of the file."""
     shapes: dict[str, tuple[int, ...]] = {}
-    end = 0
+    filled = 0
     for name, entry in header.items():
         try:
             shape = tuple(entry["shape"])
-            last = entry["data_offsets"][1]
-            if not all(type(number) is int and number >= 0 for number in (*shape, last)):
+            first, last = entry["data_offsets"]
+            if not all(type(number) is int and number >= 0 for number in (*shape, first, last)):
+                raise ValueError
+            # Where a size is zero, the others are still multiplied when a tensor is made.
+            largest = math.prod(max(1, size) for size in shape)
+            if largest >= _MOST_NUMBERS or last - first > _WIDEST_NUMBER * math.prod(shape):
                 raise ValueError
         except (LookupError, TypeError, ValueError):
-            raise _not_ours(path, kind, f"{name} has no shape and place") from None
+            raise _not_ours(path, kind, f"{shown(name)} has no shape and place") from None
         shapes[name] = shape
-        end = max(end, last)
-    if end != room:
-        raise _not_ours(path, kind, f"{room} bytes of tensors instead of {end}")
+        filled += last - first
+    if filled != room:
+        raise _not_ours(path, kind, f"{room} bytes of tensors instead of {filled}")
     return shapes
 
 
 def _digest(kind: str, text: str, tensors: Mapping[str, Tensor]) -> str:
     import torch
 
-    digest = hashlib.sha256(f"{kind}\n{text}\n".encode())
+    digest = hashlib.sha256(_encoded(f"{kind}\n{text}\n"))
     for name in sorted(tensors):
         tensor = tensors[name]
-        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        digest.update(_encoded(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n"))
         digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
+
+
+def _encoded(text: str) -> bytes:
+    """Return a text as bytes; JSON may hold half of a pair of surrogates, which UTF-8 may not."""
+    return text.encode(errors="surrogatepass")

@@ -161,6 +161,8 @@ def ensemble(models: Sequence[EmbedAndEmulate]) -> EmbedAndEmulate:
         first.prior,
         y_shape=first.y_shape,
         embedding_dimension=sum(member.embedding_dimension + 1 for member in members),
+        # The members were, and data may be large.
+        run_once=False,
     ).to(first.device)
     joint.encoder_rows = first.encoder_rows
     joint.emulator_rows = first.emulator_rows

@@ -43,9 +43,15 @@ from eande.inference.normalizer import (
     summed_scores,
 )
 from eande.inference.posterior import Posterior
-from eande.inference.saving import probe, write_model
+from eande.inference.saving import (
+    EnsembleFile,
+    ModelDocument,
+    ModelFile,
+    probe,
+    write_model,
+)
 from eande.inference.tensor_cores import for_tensor_cores
-from eande.networks.choose import describe_network
+from eande.networks.choose import describe_network, make_network
 from eande.networks.precision import full_precision
 from eande.networks.standardizer import Standardizer
 from eande.priors.convert import as_prior
@@ -59,6 +65,8 @@ _LARGEST_SCORE = 1e6
 # Numbers of data that pass through the encoder at a time during inference: 16 MB.
 _NUMBERS_AT_ONCE = 2**22
 _EMULATOR_ROWS = 16_384
+# A datum of more numbers than this is large: none is made up to try a network of ours on it.
+_LARGE_DATUM = 2**20
 # Prior draws on which a copy of the emulator for tensor cores must agree with the original.
 _COMPARED = 4_096
 
@@ -75,6 +83,7 @@ class EmbedAndEmulate(nn.Module):
         embedding_dimension: n.
         y_standardizer: applied to data before the encoder; None leaves them as they are.
         phi_standardizer: applied to parameters before the emulator.
+        run_once: whether the networks are run here, to refuse those that do not fit.
 
     Attributes:
         history: one record per validated epoch of training.
@@ -95,6 +104,7 @@ class EmbedAndEmulate(nn.Module):
         embedding_dimension: int,
         y_standardizer: Standardizer | None = None,
         phi_standardizer: Standardizer | None = None,
+        run_once: bool = True,
     ) -> None:
         super().__init__()
         self.encoder = encoder
@@ -112,13 +122,21 @@ class EmbedAndEmulate(nn.Module):
         self.encoder_rows = max(1, min(_NUMBERS_AT_ONCE // math.prod(self.y_shape), _EMULATOR_ROWS))
         self.cache = Cache()
         self.eval()
-        self._check_outputs("encoder", encoder, self.y_shape)
-        self._check_outputs("emulator", emulator, (self.prior.dimension,))
+        if run_once:
+            self._check_outputs("encoder", encoder, self.y_shape)
+            self._check_outputs("emulator", emulator, (self.prior.dimension,))
 
     def _check_outputs(self, name: str, network: nn.Module, shape: Sequence[int]) -> None:
+        device = self.device
+        described = describe_network(network)
+        if described is not None and math.prod(shape) > _LARGE_DATUM:
+            # What ours make of so large a datum is asked where it costs no memory.
+            device = torch.device("meta")
+            with device:
+                network = make_network(described).eval()
         try:
             with torch.no_grad():
-                out = network(torch.zeros(2, *shape, device=self.device))
+                out = network(torch.zeros(2, *shape, device=device))
         except (RuntimeError, ValueError, TypeError, IndexError) as error:
             raise InputError(
                 f"{name}: expected a network that takes a batch of shape "
@@ -358,7 +376,8 @@ class EmbedAndEmulate(nn.Module):
     def save(self, path: str | Path) -> None:
         """Write the model to one file of tensors and JSON; loading it cannot execute code."""
         if not self.members:
-            write_model(path, *self._contents())
+            document, tensors = self._contents()
+            write_model(path, ModelFile(**vars(document)), tensors)
             return
         tensors = {f"similarity.{name}": x for name, x in self.similarity.state_dict().items()}
         documents = []
@@ -366,32 +385,37 @@ class EmbedAndEmulate(nn.Module):
             document, own = member._contents()
             documents.append(document)
             tensors |= {f"member.{number}.{name}": x for name, x in own.items()}
-        described = {"members": documents, "similarity": self.similarity.describe()}
-        write_model(path, described, tensors)
+        write_model(path, EnsembleFile(documents, self.similarity.describe()), tensors)
 
-    def _contents(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        """Return what a file holds of a single model: a JSON document and tensors."""
-        document = {
-            "y_shape": self.y_shape,
-            "embedding_dimension": self.embedding_dimension,
-            "encoder": describe_network(self.encoder),
-            "emulator": describe_network(self.emulator),
-            "similarity": self.similarity.describe(),
-            "prior": self.prior.describe(),
-            "history": self.history,
-            "frozen": self.frozen,
-        }
+    def _contents(self) -> tuple[ModelDocument, dict[str, Tensor]]:
+        """Return what a file holds of a single model: a document and tensors."""
+        document = ModelDocument(
+            y_shape=list(self.y_shape),
+            embedding_dimension=self.embedding_dimension,
+            encoder=describe_network(self.encoder),
+            emulator=describe_network(self.emulator),
+            similarity=self.similarity.describe(),
+            prior=self.prior.describe(),
+            history=self.history,
+            frozen=list(self.frozen),
+        )
         tensors = {f"model.{name}": x for name, x in self.state_dict().items()}
         tensors |= {f"prior.{name}": x for name, x in self.prior.tensors().items()}
         return document, tensors | self.probes()
 
     def probes(self) -> dict[str, Tensor]:
-        """Return what the networks make of fixed inputs, by which a file knows them again."""
-        phi_shape = (self.prior.dimension,)
-        return {
-            "probe.encoder": probe(self.encoder, self.y_shape, self.device),
-            "probe.emulator": probe(self.emulator, phi_shape, self.device),
-        }
+        """Return what the networks make of fixed inputs, by which a file knows them again.
+
+        Not of ours for a large datum: name and settings tell what they are.
+        """
+        found = {}
+        for name, network, shape in (
+            ("encoder", self.encoder, self.y_shape),
+            ("emulator", self.emulator, (self.prior.dimension,)),
+        ):
+            if describe_network(network) is None or math.prod(shape) <= _LARGE_DATUM:
+                found[f"probe.{name}"] = probe(network, shape, self.device)
+        return found
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """The uniform distribution on a box, the usual prior."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from eande.foundations.checks import (
     check_finite,
     check_shape,
 )
+from eande.foundations.documents import as_document
 from eande.foundations.seeds import derive_seed, generator
 from eande.priors.prior import Prior
 
@@ -125,4 +127,14 @@ class BoxPrior(Prior):
         cls, description: Mapping[str, Any], tensors: Mapping[str, Tensor]
     ) -> "BoxPrior":
         """Make the box that a file describes."""
-        return cls(description["low"], description["high"], names=description["names"])
+        known = as_document("prior", description, _Description)
+        return cls(known.low, known.high, names=known.names)
+
+
+@dataclass
+class _Description:
+    """What a file holds of a box."""
+
+    low: list[float]
+    high: list[float]
+    names: list[str]

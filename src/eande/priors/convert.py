@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from torch.distributions import Distribution
 
 from eande.foundations.checks import InputError
 from eande.foundations.discovery import import_modules
+from eande.foundations.documents import as_document
 from eande.priors.distribution import DistributionPrior
 from eande.priors.prior import Prior
 
@@ -33,12 +35,19 @@ def prior_from_description(
 ) -> Prior | None:
     """Make the prior a file describes; None where the user has to pass it again."""
     import_modules("eande.priors")
-    kind = description["kind"]
+    kind = as_document("prior", description, _Kind).kind
     if kind not in Prior.kinds:
         raise InputError(
             f"prior: expected one of {', '.join(map(repr, Prior.kinds))} in the file, got {kind!r}"
         )
     return Prior.kinds[kind].from_description(description, tensors)
+
+
+@dataclass
+class _Kind:
+    """What all descriptions of priors have."""
+
+    kind: str
 
 
 def same_law(first: Prior, second: Prior) -> bool:

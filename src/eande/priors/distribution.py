@@ -1,6 +1,9 @@
 """Any torch Distribution with event shape (D,) as a prior."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -8,6 +11,7 @@ from torch import Tensor
 from torch.distributions import Distribution, Independent
 
 from eande.foundations.checks import InputError, show_shape
+from eande.foundations.documents import as_document, one_line
 from eande.foundations.seeds import global_seed
 from eande.priors.prior import Prior
 
@@ -111,11 +115,39 @@ class DistributionPrior(Prior):
     @classmethod
     def from_description(
         cls, description: Mapping[str, Any], tensors: Mapping[str, Tensor]
-    ) -> "DistributionPrior | None":
+    ) -> DistributionPrior | None:
         """Make the Distribution a file describes; None where the user has to pass it again."""
-        if description["distribution"] is None:
+        known = as_document("prior", description, _Description)
+        if known.distribution is None:
             return None
-        return cls(_make_distribution(description["distribution"]), names=description["names"])
+        return cls(_make_distribution(known.distribution), names=known.names)
+
+
+@dataclass
+class _Stored:
+    """A torch Distribution as a file describes it.
+
+    Args:
+        name: of its class.
+        arguments: numbers, or lists of them, by name.
+        double: those of the arguments that are float64.
+        base: of an Independent, what it is made of.
+        dimensions: of an Independent, how many axes are one event.
+    """
+
+    name: str
+    arguments: dict[str, float | list[Any]] = field(default_factory=dict)
+    double: list[str] = field(default_factory=list)
+    base: _Stored | None = None
+    dimensions: int = 1
+
+
+@dataclass
+class _Description:
+    """What a file holds of a Distribution; None for one that it cannot hold."""
+
+    distribution: _Stored | None
+    names: list[str]
 
 
 def _describe_distribution(distribution: Distribution) -> dict[str, Any] | None:
@@ -149,18 +181,24 @@ def _describe_distribution(distribution: Distribution) -> dict[str, Any] | None:
     return described
 
 
-def _make_distribution(description: Mapping[str, Any]) -> Distribution:
-    name = description["name"]
-    if name == "Independent":
-        return Independent(_make_distribution(description["base"]), description["dimensions"])
-    if name not in STORED_DISTRIBUTIONS:
+def _make_distribution(stored: _Stored) -> Distribution:
+    try:
+        if stored.name == "Independent" and stored.base is not None:
+            return Independent(_make_distribution(stored.base), stored.dimensions)
+        if stored.name not in STORED_DISTRIBUTIONS:
+            raise InputError(
+                f"prior: expected one of torch's own distributions in the file, got {stored.name!r}"
+            )
+        arguments = {
+            key: torch.tensor(value, dtype=torch.float64 if key in stored.double else torch.float32)
+            for key, value in stored.arguments.items()
+        }
+        made: Distribution = getattr(torch.distributions, stored.name)(**arguments)
+    except InputError:
+        raise
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         raise InputError(
-            f"prior: expected one of torch's own distributions in the file, got {name!r}"
-        )
-    double = description.get("double", ())
-    arguments = {
-        key: torch.tensor(value, dtype=torch.float64 if key in double else torch.float32)
-        for key, value in description["arguments"].items()
-    }
-    made: Distribution = getattr(torch.distributions, name)(**arguments)
+            f"prior: expected arguments of the distribution {stored.name}, got some it refuses "
+            f"({one_line(error)})"
+        ) from error
     return made

@@ -1,12 +1,20 @@
 """Priors known through draws only: without a density, but with ratios, normalisers, samples."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from eande.foundations.checks import InputError, as_float_tensor, check_finite, check_shape
+from eande.foundations.checks import (
+    InputError,
+    as_float_tensor,
+    check_count,
+    check_finite,
+    check_shape,
+)
+from eande.foundations.documents import as_document
 from eande.foundations.seeds import generator
 from eande.priors.prior import Prior
 
@@ -93,6 +101,8 @@ class EmpiricalPrior(_DrawsOnly):
     def __init__(self, draws: Any, *, names: Sequence[str] | None = None) -> None:
         self.draws = as_float_tensor("prior draws", draws).cpu()
         check_shape("prior draws", self.draws, ("n", "D"))
+        check_count("number of prior draws", len(self.draws), 1)
+        check_count("number of parameters", self.draws.shape[1], 1)
         check_finite("prior draws", self.draws)
         super().__init__(self.draws.shape[1], names)
         self.distinct_draws = len(self.draws)
@@ -123,4 +133,14 @@ class EmpiricalPrior(_DrawsOnly):
         cls, description: Mapping[str, Any], tensors: Mapping[str, Tensor]
     ) -> "EmpiricalPrior":
         """Make the prior of stored draws."""
-        return cls(tensors["draws"], names=description["names"])
+        known = as_document("prior", description, _Description)
+        if "draws" not in tensors:
+            raise InputError("prior: expected the tensor prior.draws, got none")
+        return cls(tensors["draws"], names=known.names)
+
+
+@dataclass
+class _Description:
+    """What a file holds of a prior known by its draws."""
+
+    names: list[str]

@@ -47,6 +47,8 @@ class Prior(ABC):
     def __init__(self, dimension: int, names: Sequence[str] | None) -> None:
         if isinstance(names, str):
             raise InputError(f"names: expected a list of {dimension} names, got the text {names!r}")
+        if names is not None and not all(isinstance(name, str) for name in names):
+            raise InputError(f"names: expected {dimension} texts, got {list(names)}")
         if names is not None and (len(names) != dimension or len(set(names)) != dimension):
             raise InputError(f"names: expected {dimension} different names, got {list(names)}")
         self.dimension = dimension

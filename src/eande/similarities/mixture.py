@@ -49,9 +49,9 @@ class Mixture(Similarity):
         self, heads: int = 8, *, temperature: float | None = None, dimension: int | None = None
     ) -> None:
         super().__init__()
-        check_count("heads", heads, 1)
+        check_count("heads", heads, 1, at_most=2**16)
         if dimension is not None:
-            check_count("dimension", dimension, 1)
+            check_count("dimension", dimension, 1, at_most=2**20)
             dimension = int(dimension)
         if temperature is not None:
             check_positive("temperature", temperature)

@@ -1,10 +1,10 @@
 """Preparing a fit: checking its arguments, splitting the simulations, checking the prior."""
 
 import copy
+import math
 import warnings
 from collections.abc import Sequence
 from numbers import Real
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -31,6 +31,9 @@ _MOST_HELD_OUT = 2_000
 # Parameters are compared with so many prior draws, along each axis and so many random directions.
 _COMPARED = 10_000
 _DIRECTIONS = 16
+# A fingerprint has the views of so many data, of so many numbers in all (16 MB).
+_VIEWED = 64
+_NUMBERS_VIEWED = 4_000_000
 # The probability that right parameters are warned about.
 _FALSE_ALARM = 1e-6
 
@@ -65,12 +68,11 @@ def check_types(
         raise InputError(f"views: expected a function of (y, generator), got {given['views']!r}")
     if not (given["callback"] is None or callable(given["callback"])):
         raise InputError(f"callback: expected a function of a record, got {given['callback']!r}")
-    if not (given["checkpoint"] is None or isinstance(given["checkpoint"], str | Path)):
-        raise InputError(f"checkpoint: expected the name of a folder, got {given['checkpoint']!r}")
     if settings.view_weight > 0 and given["views"] is None:
         raise InputError(f"view_weight: expected 0 without views=, got {settings.view_weight}")
-    if given["checkpoint"] is not None and Path(given["checkpoint"]).is_file():
-        raise InputError(f"checkpoint: expected a folder, got the file {given['checkpoint']}")
+    folder = given["checkpoint"]
+    if folder is not None and folder.exists() and not folder.is_dir():
+        raise InputError(f"checkpoint: expected a folder, got the file {folder}")
     if settings.device == "cuda" and not torch.cuda.is_available():
         raise InputError(
             "device: expected 'cpu' or 'auto' on a machine without a GPU that torch can use, got "
@@ -189,6 +191,11 @@ def call_fingerprint(
     validation: float | Simulations | None,
 ) -> dict[str, Any]:
     """Describe a call of ``fit`` as values for JSON; only the same call resumes a checkpoint."""
+    # Some data from everywhere: a view may leave many as they are.
+    numbers = math.prod(simulations.y_shape)
+    count = max(1, min(len(simulations), _VIEWED, _NUMBERS_VIEWED // numbers))
+    viewed = torch.linspace(0, len(simulations) - 1, count).long()
+    seen = next(fixed_views(views, take(simulations.y, viewed)))
     described = {
         f"settings.{name}": value
         for name, value in settings.describe().items()
@@ -197,13 +204,12 @@ def call_fingerprint(
     described |= {
         "simulations": simulations.fingerprint(),
         "prior": law_fingerprint(prior),
-        "views": digest(next(fixed_views(views, take(simulations.y, slice(4))))),
+        "views": digest(seen),
         "validation": validation,
     }
     if isinstance(validation, Simulations):
         described["validation"] = validation.fingerprint()
-    y_shape = next(fixed_views(views, take(simulations.y, slice(1)))).shape[1:]
-    described["encoder"] = _describe_network(networks.encoder, y_shape)
+    described["encoder"] = _describe_network(networks.encoder, seen.shape[1:])
     described["emulator"] = _describe_network(networks.emulator, (prior.dimension,))
     described["warm_start"] = None
     if networks.warm_start is not None:

@@ -17,10 +17,6 @@ from eande.simulation.read.from_xarray import read_xarray
 from eande.simulation.read.parts import Failures
 from eande.simulation.read.sources import Rows, Source, digest, take
 
-# A fingerprint of data in memory reads at most this many rows and this many numbers.
-_ROWS_IN_FINGERPRINT = 1_024
-_NUMBERS_IN_FINGERPRINT = 16_000_000
-
 
 class Simulations:
     """Pairs (φ_i, y_i) with a group id each: simulations of the same φ (replicates) share one.
@@ -176,15 +172,10 @@ class Simulations:
     def fingerprint(self) -> str:
         """Return a text that changes with the simulations.
 
-        It has a digest of all φ and groups, and one of the data or, where they are many, of rows
-        spread over them.
+        It has a digest of all φ and groups, and one of all data in memory; of data elsewhere, what
+        their source says of them.
         """
-        if isinstance(self.y, Source):
-            data = self.y.fingerprint()
-        else:
-            affordable = _NUMBERS_IN_FINGERPRINT // self.y[0].numel()
-            most = max(1, min(len(self), _ROWS_IN_FINGERPRINT, affordable))
-            data = digest(self.y[torch.linspace(0, len(self) - 1, most).long()])
+        data = self.y.fingerprint() if isinstance(self.y, Source) else digest(self.y)
         parameters = digest(self.phi, self.groups, self.failures.phi)
         return f"{len(self)} of shape {self.y_shape}, {parameters}, {data}"
 
