@@ -261,16 +261,16 @@ def using(folder: Path | None) -> Iterator[None]:
     if folder is None:
         yield
         return
-    check_writable(folder / "main.safetensors")
+    check_writable(folder / "lock")
     lock = FileLock(folder / "lock")
-    try:
-        with storing(folder):
+    with storing(folder):
+        try:
             lock.acquire(blocking=False)
-    except Timeout:
-        raise InputError(
-            f"checkpoint: expected a folder of its own, got {folder}: another fit is using this "
-            "folder"
-        ) from None
+        except Timeout:
+            raise InputError(
+                f"checkpoint: expected a folder of its own, got {folder}: another fit is using "
+                "this folder"
+            ) from None
     try:
         yield
     finally:
