@@ -43,6 +43,9 @@ def test_a_tilde_is_the_home_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     model = fit(checkpoint="~/runs/one")
     assert (tmp_path / "home" / "runs" / "one" / "main.safetensors").exists()
+    seen = []
+    fit(checkpoint="~/runs/one", callback=seen.append)
+    assert seen == [], "it was done"
     model.save("~/models/one.eande")
     assert eande.load("~/models/one.eande").y_shape == (3,)
     assert (tmp_path / "home" / "models" / "one.eande").exists()

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import eande
-from eande.foundations.checks import InputError
+from eande.foundations.checks import InputError, UserCodeError
 from eande.similarities.calibrated import Calibrated
 from helpers.exact_line import gaussian
 from helpers.several_members import fit, values
@@ -77,7 +77,7 @@ def test_a_fit_of_members_that_is_stopped_ends_in_the_same_weights(tmp_path):
     }
     whole = fit(**options)
     for member, count in ((0, 1), (1, 4), (2, 0)):
-        with pytest.raises(Stopped):
+        with pytest.raises(UserCodeError, match="callback: raised Stopped"):
             fit(**options, checkpoint=tmp_path, callback=stop_at(member, count))
     resumed = fit(**options, checkpoint=tmp_path)
     assert whole.state_dict().keys() == resumed.state_dict().keys()

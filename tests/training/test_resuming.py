@@ -149,7 +149,7 @@ def test_a_run_stopped_between_validations_goes_on_from_its_last_epoch(
             progress=False,
         )
 
-    with pytest.raises(ArithmeticError, match="stopped"):
+    with pytest.raises(eande.UserCodeError, match=r"encoder: raised ArithmeticError \(stopped\)"):
         run(tmp_path / "run")
     assert (tmp_path / "run" / "main.safetensors").exists()
     before = steps

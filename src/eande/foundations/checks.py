@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,55 @@ _MISSING = object()
 
 class InputError(ValueError):
     """What the user gave cannot be used; the message says what was expected and what was given."""
+
+
+class UserCodeError(RuntimeError):
+    """A function or network of the user's raised an exception, which is the cause of this one.
+
+    Args:
+        message: what was called, with what, and how it ended.
+        again: repeats that very call.
+    """
+
+    def __init__(self, message: str, again: Callable[[], object] | None = None) -> None:
+        super().__init__(message)
+        self.again = again
+
+    def __reduce__(self) -> tuple[type[UserCodeError], tuple[str]]:
+        """Go to another process without what repeats the call, which may not be able to."""
+        return UserCodeError, (str(self),)
+
+
+@contextmanager
+def calling(what: str, again: Callable[[], object], **given: object) -> Iterator[None]:
+    """Say in one line which code of the user's failed, and in what call.
+
+    What eande itself raises stays as it is.
+
+    Args:
+        what: was called: the name of the argument it came by.
+        again: repeats the call.
+        given: what it was called with, by name.
+
+    Example:
+        >>> with calling("views", lambda: 1 / 0, step=3):
+        ...     1 / 0
+        Traceback (most recent call last):
+        eande.foundations.checks.UserCodeError: views: raised ZeroDivisionError (division by zero)
+            when called with step 3; this error's again() repeats that call
+    """
+    try:
+        yield
+    except Exception as error:
+        if type(error).__module__.partition(".")[0] == "eande":
+            raise
+        reason = (str(error).splitlines() or ["without a message"])[0]
+        called = ", ".join(f"{name} {value}" for name, value in given.items())
+        raise UserCodeError(
+            f"{what}: raised {type(error).__name__} ({reason}) when called with {called}; this "
+            "error's again() repeats that call",
+            again,
+        ) from error
 
 
 class EandeWarning(UserWarning):

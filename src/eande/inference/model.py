@@ -16,6 +16,7 @@ import copy
 import math
 import warnings
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -28,6 +29,7 @@ from eande.foundations.checks import (
     EandeWarning,
     InputError,
     as_float_tensor,
+    calling,
     check_count,
     check_finite,
     check_shape,
@@ -176,6 +178,21 @@ class EmbedAndEmulate(nn.Module):
         with torch.no_grad():
             return torch.cat([self.emulate(part) for part in phi.split(self.emulator_rows)])
 
+    def calling(self, part: str, given: Tensor, **where: object) -> AbstractContextManager[None]:
+        """Return a context that says which call failed, where a network is the user's own.
+
+        Args:
+            part: ``"encoder"`` or ``"emulator"``.
+            given: data or parameters.
+            where: the network runs, by name: an epoch, a step.
+        """
+        models = self.members or (self,)
+        if all(describe_network(getattr(model, part)) is not None for model in models):
+            return nullcontext()
+        again = partial(self.embed if part == "encoder" else self.emulate, given)
+        shape = show_shape(given.shape)
+        return calling(part, again, shape=shape, dtype=given.dtype, device=given.device, **where)
+
     # Posteriors.
 
     def posterior(
@@ -232,11 +249,15 @@ class EmbedAndEmulate(nn.Module):
         kept = self._kept_bank(used, draws)
         _check_support(kept.bank.outside)
         if pooled:
-            located = [self._locate_pooled(observed, kept.bank)]
+            with self.calling("encoder", observed):
+                located = [self._locate_pooled(observed, kept.bank)]
         else:
             # Nothing the model keeps refers back to it, so that it is freed when nobody holds it.
             locate = kept.locate or partial(self.locate, bank=kept.bank)
-            located = [locate(part) for part in observed.split(self.encoder_rows)]
+            located = []
+            for part in observed.split(self.encoder_rows):
+                with self.calling("encoder", part):
+                    located.append(locate(part))
         posteriors = []
         for part in located:
             f = part["f"].unsqueeze(0) if pooled else part["f"].unsqueeze(1)
@@ -310,7 +331,9 @@ class EmbedAndEmulate(nn.Module):
         phi = prior.sample(draws, seed=derive_seed(0, "bank")).to(self.device)
         inside = self.prior.contains(phi)
         outside = 1 - inside.double().mean().item()
-        return PriorBank(phi, self.emulate_all(phi), inside, outside)
+        with self.calling("emulator", phi):
+            emulated = self.emulate_all(phi)
+        return PriorBank(phi, emulated, inside, outside)
 
     def _scoring_parts(self) -> list[nn.Module]:
         """Return what emulated points and scores depend on."""

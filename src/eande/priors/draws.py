@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -10,9 +11,11 @@ from torch import Tensor
 from eande.foundations.checks import (
     InputError,
     as_float_tensor,
+    calling,
     check_count,
     check_finite,
     check_shape,
+    show_shape,
 )
 from eande.foundations.documents import as_document
 from eande.foundations.seeds import generator
@@ -51,26 +54,32 @@ class SamplerPrior(_DrawsOnly):
         names: Sequence[str] | None = None,
         contains: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
-        probe = as_float_tensor("prior sampler", sampler(2, 0))
-        check_shape("prior sampler", probe, (2, "D"))
-        super().__init__(probe.shape[1], names)
         self._sampler = sampler
         self._contains = contains
+        probe = as_float_tensor("prior sampler", self._call(2, 0))
+        check_shape("prior sampler", probe, (2, "D"))
+        super().__init__(probe.shape[1], names)
 
     def sample(self, n: int, *, seed: int) -> Tensor:
         """Draw ``n`` parameters from the sampler."""
-        phi = as_float_tensor("prior sampler", self._sampler(n, seed % 2**32)).cpu()
+        phi = as_float_tensor("prior sampler", self._call(n, seed % 2**32)).cpu()
         check_shape("prior sampler", phi, (n, self.dimension))
         check_finite("prior sampler", phi)
         return phi
+
+    def _call(self, n: int, seed: int) -> Any:
+        call = partial(self._sampler, n, seed)
+        with calling("prior sampler", call, n=n, seed=seed):
+            return call()
 
     def contains(self, phi: Tensor) -> Tensor:
         """Return what the given function says, True without one."""
         if self._contains is None:
             return torch.ones(len(phi), dtype=torch.bool, device=phi.device)
-        inside = torch.as_tensor(
-            self._contains(phi.detach().cpu()), dtype=torch.bool, device=phi.device
-        )
+        call = partial(self._contains, phi.detach().cpu())
+        with calling("contains", call, shape=show_shape(phi.shape)):
+            found = call()
+        inside = torch.as_tensor(found, dtype=torch.bool, device=phi.device)
         check_shape("contains", inside, (len(phi),))
         return inside
 

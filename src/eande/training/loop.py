@@ -15,7 +15,7 @@ from lightning.fabric import Fabric
 from rich.progress import Progress
 from torch import Tensor, nn
 
-from eande.foundations.checks import InputError
+from eande.foundations.checks import InputError, calling
 from eande.foundations.seeds import derive_seed, seed_global
 from eande.inference.cuda_graphs import Function, GraphedFunction
 from eande.training.batches import Batch, Batches
@@ -174,7 +174,9 @@ class Loop(Generic[Model]):
             state.keep_if_best(validated.score)
         state.history.append(record)
         if self.callback is not None:
-            self.callback(dict(record))
+            again = partial(self.callback, dict(record))
+            with calling("callback", again, epoch=state.epoch, step=state.step):
+                self.callback(dict(record))
 
     def _show(self, shown: Any, label: str, state: TrainingState[Model]) -> None:
         if self.bar is None or shown is None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any, NamedTuple, Self
+from numbers import Integral, Real
+from types import NoneType
+from typing import Any, NamedTuple, Self, get_args, get_type_hints
 
 import numpy as np
 
@@ -13,6 +15,7 @@ from eande.foundations.checks import (
     check_choice,
     check_count,
     check_positive,
+    shown,
 )
 from eande.networks.mlp import ACTIVATIONS, NORMALIZATIONS
 from eande.similarities.cosine import Cosine
@@ -213,6 +216,9 @@ class FitSettings:
                 # As Python's own: torch and JSON know no others.
                 object.__setattr__(self, field.name, value.item())
         as_similarity(self.similarity)
+        for name, declared in get_type_hints(type(self)).items():
+            if name != "similarity":
+                _check_type(name, getattr(self, name), declared)
         for name in ("width", "restarts"):
             check_count(name, getattr(self, name), 1)
         for name in ("batch_size", "normalizer_draws", "embedding_dimension"):
@@ -259,6 +265,30 @@ class FitSettings:
         epochs = self.epochs or -(-max(_STEPS, _PASSES * per_pass) // steps)
         short = min(self.restart_epochs or max(1, epochs // 20), epochs)
         return Schedule(epochs, short, self.validate_every or max(1, epochs // 10))
+
+
+# What the types of fields are called in messages, and the values they take.
+_TYPES: dict[Any, tuple[str, type]] = {
+    int: ("a whole number", Integral),
+    float: ("a number", Real),
+    str: ("a text", str),
+    bool: ("True or False", bool),
+    NoneType: ("None", NoneType),
+}
+
+
+def _check_type(name: str, value: object, declared: Any) -> None:
+    """Refuse a value of another type than its field is declared with."""
+    kinds = get_args(declared) or (declared,)
+    # True is a whole number for Python, but not for people.
+    fits = (
+        bool in kinds
+        if isinstance(value, bool)
+        else any(isinstance(value, _TYPES[kind][1]) for kind in kinds)
+    )
+    if not fits:
+        expected = " or ".join(_TYPES[kind][0] for kind in kinds)
+        raise InputError(f"{name}: expected {expected}, got {shown(value)}")
 
 
 _CHOICES: dict[str, tuple[str, ...]] = {

@@ -11,11 +11,12 @@ A sampler is one function in one file of this folder, under the decorator :func:
 
 import inspect
 import math
+from functools import partial
 from typing import Any
 
 from torch import Tensor
 
-from eande.foundations.checks import InputError, check_count
+from eande.foundations.checks import InputError, calling, check_count
 from eande.inference.samplers.known import find_sampler, known_samplers
 from eande.inference.samplers.rejection import BudgetExceeded, acceptance_rejection
 from eande.inference.samplers.tempered import tempered
@@ -46,7 +47,9 @@ def draw(
                 "sampler: expected a name or a function of (posterior, n, seed=...), got "
                 f"{sampler!r}"
             )
-        return sampler(target, n, seed=seed, **options)
+        call = partial(sampler, target, n, seed=seed, **options)
+        with calling("sampler", call, n=n, seed=seed, options=options):
+            return call()
     _refuse_unnamed(options)
     if not target.prior.has_density:
         return acceptance_rejection(target, n, seed=seed, **options)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 from torch import Tensor
 
-from eande.foundations.checks import InputError, check_count
+from eande.foundations.checks import InputError, calling, check_count, show_shape
 from eande.foundations.seeds import generator
 from eande.simulation.read.sources import Rows, Source
 
@@ -141,7 +141,14 @@ def draw_view(views: View | None, rows: Rows, seed: int, *path: int | str) -> Te
     if views is None:
         return rows.tensor()
     given = rows if getattr(views, "reads_rows", False) else rows.tensor()
-    seen = views(given, generator(seed, "view", *path))
+
+    def call() -> Tensor:
+        return views(given, generator(seed, "view", *path))
+
+    # Training's path is the step and which of two views.
+    drawn = "/".join(map(str, path))
+    with calling("views", call, shape=show_shape(rows.shape), seed=seed, step=drawn):
+        seen = call()
     if not isinstance(seen, Tensor) or seen.ndim < 2 or len(seen) != len(rows):
         got = tuple(seen.shape) if isinstance(seen, Tensor) else type(seen).__name__
         raise InputError(
