@@ -66,8 +66,8 @@ def synthetic(
             runs, pictures = run_study(
                 size, chosen, output, processes=processes, report=report, method=method
             )
-    console.print(results_table(summarize(runs, PAPER_L1)))
-    if method == "ours":
-        for path in save_figures(runs, pictures, output):
-            console.print(f"wrote {path}")
+        console.print(results_table(summarize(runs, PAPER_L1)))
+        if method == "ours":
+            for path in save_figures(runs, pictures, output):
+                console.print(f"wrote {path}")
     console.print(f"wrote {output / f'{study_name(method)}.json'}")

@@ -10,10 +10,12 @@ from torch import Tensor
 from torch.nn import functional
 
 from eande.foundations.checks import InputError
-from eande.foundations.files import replacing
+from eande.foundations.files import clear_strays, replacing, storing
 from eande.studies.lorenz96.data import Data
 from eande.studies.lorenz96.methods import Fitted
 from eande.studies.lorenz96.ring import HALF_WIDTH, draw, reference_samples
+from eande.studies.outputs import write_figure
+from eande.studies.records import locked
 
 # The forcings whose posteriors are kept for the page, and pixels a side.
 PICTURED = (4.0, 10.0, 17.0)
@@ -42,11 +44,13 @@ def keep_pictures(path: Path, name: str, model: Any, data: Data, finer: int) -> 
     for posterior in model.posteriors(data.test_y[chosen]):
         density = _density(posterior, side).unsqueeze(0)
         densities.append(functional.avg_pool2d(density, finer)[0].cpu().numpy())
-    arrays = read_pictures(path)
-    arrays["phi"] = data.test_phi[chosen].numpy()
-    arrays[name] = np.stack(densities).astype(np.float32)
-    with replacing(path) as file:
-        np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
+    with locked(path):
+        arrays = read_pictures(path)
+        arrays["phi"] = data.test_phi[chosen].numpy()
+        arrays[name] = np.stack(densities).astype(np.float32)
+        clear_strays(path)
+        with replacing(path) as file, storing(path):
+            np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
 
 
 def read_pictures(path: Path) -> dict[str, np.ndarray]:
@@ -78,8 +82,7 @@ def save_posterior(fitted: Fitted, data: Data, path: Path) -> Path:
         title=f"(F₁, F₂) given one window of 99,000 numbers, F = {forcing[chosen]:.2f}",
         method=fitted.method,
     )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=130)
+    write_figure(path, figure, dpi=130)
     return path
 
 

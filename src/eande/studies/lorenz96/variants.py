@@ -107,7 +107,7 @@ def run_variants(
     plain = fit_settings(chosen, "plain", 0, device).describe()
     settings = asdict(chosen) | {"variants": VARIANTS[name], "plain": plain}
     head = {"study": f"lorenz96-{name}", "size": size, "device": device, "settings": settings}
-    stored = StoredRuns(output / f"lorenz96-{name}.json", head)
+    stored = StoredRuns(output / f"lorenz96-{name}.json", head, ("variant", "seed"))
     for seed in seeds:
         missing = [
             label for label in VARIANTS[name] if stored.find(variant=label, seed=seed) is None
@@ -116,6 +116,8 @@ def run_variants(
             continue
         data = make_data(chosen, seed, device, progress=progress)
         for label in missing:
+            if stored.find(variant=label, seed=seed) is not None:
+                continue  # made by another process meanwhile
             began = time.perf_counter()
             model = _train(chosen, data, seed, device, progress=progress, **VARIANTS[name][label])
             run = {

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from eande.studies.markdown import table
+from eande.studies.outputs import write_text
 from eande.studies.sbibm.study import BUDGETS, PUBLISHED
 
 _HEAD = [
@@ -49,8 +50,7 @@ def write_page(runs: Sequence[dict[str, Any]], path: Path) -> None:
             "Taken from prior draws by weight, because sampling ran out of its budget: "
             f"{'; '.join(taken)}.\n"
         )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("\n".join(text))
+    write_text(path, "\n".join(text))
 
 
 def _rows(runs: Sequence[dict[str, Any]]) -> list[list[str]]:

@@ -113,7 +113,7 @@ def run_study(
     chosen = SIZES[size]
     settings = asdict(chosen) | {"fit": fit_settings(10_000, chosen.steps, 0).describe()}
     head = {"study": "sbibm", "size": size, "settings": settings, "published": PUBLISHED}
-    stored = StoredRuns(output / "sbibm.json", head)
+    stored = StoredRuns(output / "sbibm.json", head, ("task", "simulations", "seed"))
     # All that may be missing, scikit-learn too, is asked for before the first fit.
     wheel = wheel or fetch_wheel(Path.home() / ".cache" / "eande")
     numbers = OBSERVATIONS[: chosen.observations]

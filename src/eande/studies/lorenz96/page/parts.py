@@ -9,6 +9,7 @@ import numpy as np
 from eande import plots
 from eande.studies.lorenz96.pictures import read_pictures
 from eande.studies.lorenz96.ring import HALF_WIDTH
+from eande.studies.outputs import write_figure
 
 Run = dict[str, Any]
 
@@ -34,7 +35,7 @@ def show_range(values: Sequence[float], digits: int) -> str:
 
 def save_figure(figure: Any, pages: Path, name: str, text: str) -> str:
     """Write a figure beside the page and return the line that shows it."""
-    figure.savefig(pages / name, dpi=110)
+    write_figure(pages / name, figure, dpi=110)
     return f"![{text}]({name})\n"
 
 
