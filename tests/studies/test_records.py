@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import dataclass, field
 
 import pytest
 
@@ -14,9 +15,16 @@ from eande.studies.records import ResultFile, StoredRuns
 
 WRITER = """
 import sys, time
+from dataclasses import dataclass
 from pathlib import Path
 from eande.studies.records import StoredRuns
-stored = StoredRuns(Path(sys.argv[1]), {"study": "some"}, ("method", "seed"))
+
+@dataclass
+class Kind:
+    study: str
+    runs: list[dict]
+
+stored = StoredRuns(Path(sys.argv[1]), Kind, {"study": "some"}, ("method", "seed"))
 print("ready", flush=True)
 sys.stdin.readline()
 for seed in range(4):
@@ -25,13 +33,25 @@ for seed in range(4):
 """
 HOLDER = """
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from eande.studies.records import ResultFile
-file = ResultFile(Path(sys.argv[1]), study="some")
+
+@dataclass
+class Kind:
+    study: str
+
+file = ResultFile(Path(sys.argv[1]), Kind, study="some")
 file.add("first", 1)
 sys.stdin.readline()
 file.add("second", 2)
 """
+
+
+@dataclass
+class Kind:
+    study: str
+    runs: list[dict] = field(default_factory=list)
 
 
 def start(code, *arguments):
@@ -74,15 +94,15 @@ def test_a_second_writer_of_findings_is_refused_at_the_start(tmp_path):
     first = start(HOLDER, path)
     assert first.stdout.readline() == "first: 1\n"
     with pytest.raises(InputError, match=r"expected a file that no other process writes, got"):
-        ResultFile(path, study="some")
+        ResultFile(path, Kind, study="some")
     first.communicate("\n")
     assert json.loads(path.read_text())["second"] == 2
-    ResultFile(path, study="some").add("third", 3)
+    ResultFile(path, Kind, study="some").add("third", 3)
 
 
 def test_a_run_that_another_process_has_added_is_found_and_kept(tmp_path):
     path = tmp_path / "some.json"
-    mine, theirs = (StoredRuns(path, {"study": "some"}, ["seed"]) for _ in range(2))
+    mine, theirs = (StoredRuns(path, Kind, {"study": "some"}, ["seed"]) for _ in range(2))
     theirs.add({"seed": 0, "by": "them"})
     assert mine.find(seed=0) == {"seed": 0, "by": "them"}
     assert mine.find(seed=1) is None
@@ -96,7 +116,7 @@ def test_a_run_that_another_process_has_added_is_found_and_kept(tmp_path):
 def test_what_else_a_file_holds_stays_in_it(tmp_path):
     path = tmp_path / "some.json"
     path.write_text('{"study": "some", "remark": "keep me", "runs": [{"seed": 0, "more": 1}]}')
-    StoredRuns(path, {"study": "some"}, ["seed"]).add({"seed": 1})
+    StoredRuns(path, Kind, {"study": "some"}, ["seed"]).add({"seed": 1})
     assert json.loads(path.read_text()) == {
         "study": "some",
         "remark": "keep me",
@@ -107,8 +127,8 @@ def test_what_else_a_file_holds_stays_in_it(tmp_path):
 def test_a_folder_that_cannot_be_written_is_refused_at_the_start(tmp_path):
     (tmp_path / "file").write_text("")
     path = tmp_path / "file" / "some.json"
-    for make in (lambda: StoredRuns(path, {}, ["seed"]), lambda: ResultFile(path)):
-        with pytest.raises(StorageError, match="some.json: could not be written"):
+    for make in (lambda: StoredRuns(path, Kind, {}, ["seed"]), lambda: ResultFile(path)):
+        with pytest.raises(StorageError, match=r"some\.json: could not be written"):
             make()
 
 
@@ -118,7 +138,7 @@ def test_a_full_disk_is_found_at_the_start(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "fsync", full)
     for make in (
-        lambda: StoredRuns(tmp_path / "some.json", {}, ["seed"]),
+        lambda: StoredRuns(tmp_path / "some.json", Kind, {}, ["seed"]),
         lambda: ResultFile(tmp_path / "some.json"),
     ):
         with pytest.raises(StorageError, match=r"some\.json: .* \(No space left on device\)"):
@@ -128,7 +148,7 @@ def test_a_full_disk_is_found_at_the_start(tmp_path, monkeypatch):
 
 def test_a_run_that_does_not_fit_on_the_disk_leaves_the_others(tmp_path, monkeypatch):
     path = tmp_path / "some.json"
-    stored = StoredRuns(path, {"study": "some"}, ["seed"])
+    stored = StoredRuns(path, Kind, {"study": "some"}, ["seed"])
     stored.add({"seed": 0})
     before = path.read_bytes()
 
@@ -147,5 +167,5 @@ def test_a_run_that_does_not_fit_on_the_disk_leaves_the_others(tmp_path, monkeyp
 def test_temporary_files_of_dead_processes_are_removed(tmp_path):
     stray = tmp_path / "some.json.123.abc.tmp"
     stray.write_text("{")
-    StoredRuns(tmp_path / "some.json", {}, ["seed"])
+    StoredRuns(tmp_path / "some.json", Kind, {}, ["seed"])
     assert not stray.exists()

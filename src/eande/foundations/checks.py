@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 # Stands for a key that is not there, in :func:`check_same`.
 _MISSING = object()
+# Longer values are cut in a message.
+_LONGEST = 200
 
 
 class InputError(ValueError):
@@ -126,7 +128,8 @@ def check_share(name: str, value: object) -> None:
 def check_choice(name: str, value: object, choices: Sequence[str]) -> None:
     """Refuse a word that is not one of the choices."""
     if value not in choices:
-        raise InputError(f"{name}: expected one of {', '.join(map(repr, choices))}, got {value!r}")
+        known = ", ".join(map(repr, choices))
+        raise InputError(f"{name}: expected one of {known}, got {_cut(repr(value))}")
 
 
 def check_same(
@@ -161,9 +164,14 @@ def check_same(
     difference = _first_difference(_as_json(expected), _as_json(found))
     if difference is not None:
         key, wanted, got = difference
-        wanted_text = f"without {key}" if wanted is _MISSING else f"with {key} {wanted!r}"
-        got_text = "without" if got is _MISSING else f"with {got!r}"
+        key = _cut(key)
+        wanted_text = f"without {key}" if wanted is _MISSING else f"with {key} {_cut(repr(wanted))}"
+        got_text = "without" if got is _MISSING else f"with {_cut(repr(got))}"
         raise InputError(f"{where}: expected {what} {wanted_text}, got one {got_text}; {remedy}")
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
 def _as_json(document: Mapping[str, Any]) -> dict[str, Any]:

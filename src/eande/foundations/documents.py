@@ -54,13 +54,15 @@ def as_document(where: object, content: Any, kind: type[Document]) -> Document:
         if problem.startswith("expected") and ": expected" not in problem:
             # msgspec names the type of what it found, not the value.
             problem = f"{problem.partition(', got')[0]}, got {_shown(_at(content, place))}"
+        if problem.startswith("invalid enum value"):
+            problem = f"expected another word, got {_shown(_at(content, place))}"
         missing = re.fullmatch(r"object missing required field (.*)", problem)
         if missing:
             problem = f"expected a field {missing[1]}, got none"
         field = f"{place}: " if place else ""
         raise InputError(f"{where}: {field}{problem}") from None
-    except (RecursionError, OverflowError) as error:
-        raise InputError(f"{where}: expected a document, got one that {error}") from None
+    except (RecursionError, OverflowError, UnicodeEncodeError) as error:
+        raise InputError(f"{where}: expected a document, got {error}") from None
 
 
 def read_document(path: Path, kind: type[Document], what: str) -> Document:

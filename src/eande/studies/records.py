@@ -1,5 +1,6 @@
 """Result files: what was run, with what, where and when, beside every number."""
 
+import json
 import os
 import platform
 import shutil
@@ -9,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from importlib import metadata
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -16,19 +18,23 @@ import torch
 from filelock import FileLock, Timeout
 
 from eande.foundations.checks import InputError, check_same
+from eande.foundations.documents import as_document
 from eande.foundations.files import (
     check_writable,
     clear_strays,
     read_json,
+    replacing,
     storing,
-    write_json,
 )
 from eande.foundations.paths import as_path
+from eande.studies.schema import Findings
 
 _LIBRARIES = ("embed-and-emulate", "torch", "numpy", "scipy", "lightning", "safetensors")
 _REMEDY = "use another --output, or move the file away"
 # A file is locked while it is read and written, which takes far less.
 _SECONDS_TO_LOCK = 60.0
+# Levels of brackets; ours have fewer than ten.
+_DEEPEST = 50
 
 
 def provenance(*more: str) -> dict[str, Any]:
@@ -71,18 +77,50 @@ def _commit() -> str | None:
     return described.stdout.strip() or None
 
 
-def read_results(path: Path) -> dict[str, Any]:
-    """Return what a result file holds."""
+def read_results(path: Path, kind: type) -> dict[str, Any]:
+    """Return what a result file holds, with whatever it holds beside what its kind declares.
+
+    Args:
+        path: the file.
+        kind: the dataclass that declares it.
+    """
     try:
-        return read_json(path, "a result file")
+        content = read_json(path, "a result file")
+        _check_depth(path, content)
+        _check_results(path, content, kind)
     except InputError as error:
         raise InputError(f"{error}; move it away, or use another --output") from None
+    return content
 
 
-def check_head(path: Path, head: Mapping[str, Any]) -> None:
+def write_results(path: Path, content: Mapping[str, Any], kind: type) -> None:
+    """Write a result file, checked as when it is read."""
+    text = json.dumps(content, indent=1)
+    _check_results(path, json.loads(text), kind)
+    with replacing(path) as file, storing(path):
+        file.write(f"{text}\n".encode())
+
+
+def _check_results(path: Path, content: Mapping[str, Any], kind: type) -> None:
+    # The names of a dataclass's fields have no hyphens.
+    as_document(path, {name.replace("-", "_"): value for name, value in content.items()}, kind)
+
+
+def _check_depth(path: Path, content: dict[str, Any]) -> None:
+    """Refuse what is nested so deeply that it could be read but not written again."""
+    layer: list[Any] = [content]
+    for _ in range(_DEEPEST):
+        inner = chain.from_iterable(one.values() if isinstance(one, dict) else one for one in layer)
+        layer = [value for value in inner if isinstance(value, (dict, list))]
+        if not layer:
+            return
+    raise InputError(f"{path}: expected at most {_DEEPEST} levels of brackets, got more")
+
+
+def check_head(path: Path, head: Mapping[str, Any], kind: type) -> None:
     """Refuse to add to or to replace a result file whose head (study, size, settings) differs."""
     if path.exists():
-        _compare_head(path, head, read_results(path))
+        _compare_head(path, head, read_results(path, kind))
 
 
 def _compare_head(path: Path, head: Mapping[str, Any], stored: Mapping[str, Any]) -> None:
@@ -121,11 +159,13 @@ class ResultFile:
 
     Args:
         path: where.
+        kind: the dataclass that declares the file.
         head: what was run, with what settings, seeds and provenance.
     """
 
-    def __init__(self, path: Path, **head: Any) -> None:
+    def __init__(self, path: Path, kind: type = Findings, **head: Any) -> None:
         self.path = as_path("output", path)
+        self._kind = kind
         self.content = dict(head)
         self._began = time.perf_counter()
         self._open = ExitStack()
@@ -139,7 +179,7 @@ class ResultFile:
             raise ValueError(f"name: expected one that the file does not hold yet, got {name!r}")
         print(f"{name}: {value}", flush=True)
         self.content |= {name: value, "seconds": time.perf_counter() - self._began}
-        write_json(self.path, self.content)
+        write_results(self.path, self.content, self._kind)
 
     def close(self) -> None:
         """Let other processes write the file."""
@@ -154,6 +194,7 @@ class StoredRuns:
 
     Args:
         path: of the result file, which need not exist.
+        kind: the dataclass that declares the file.
         head: what all runs have in common, such as the study, its size and its settings.
         key: the names of those values that tell one run from another.
         settings: those of every method, where runs name a method and the settings it had.
@@ -164,6 +205,7 @@ class StoredRuns:
     def __init__(
         self,
         path: Path,
+        kind: type,
         head: Mapping[str, Any],
         key: Sequence[str],
         *,
@@ -172,6 +214,7 @@ class StoredRuns:
         in_order: bool = False,
     ) -> None:
         self.path = as_path("output", path)
+        self._kind = kind
         self.head = dict(head)
         self.runs: list[dict[str, Any]] = []
         self._names = tuple(key)
@@ -203,7 +246,7 @@ class StoredRuns:
             if self._in_order:
                 self.runs.sort(key=self._key)
             content = self._beside | self.head | self._summary(self.runs) | {"runs": self.runs}
-            write_json(self.path, content)
+            write_results(self.path, content, self._kind)
             self._seen = _identity(self.path)
 
     def _key(self, run: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -214,9 +257,9 @@ class StoredRuns:
         identity = _identity(self.path)
         if identity is None or identity == self._seen:
             return
-        content = read_results(self.path)
+        content = read_results(self.path, self._kind)
         _compare_head(self.path, self.head, content)
-        runs = content.pop("runs", [])
+        runs = content.pop("runs")
         if self._settings is not None:
             for run in runs:
                 method = run["method"]

@@ -15,6 +15,7 @@ from eande.studies.lorenz96.methods import MEMBERS, Fitted, fit_all, recorded_se
 from eande.studies.lorenz96.physics import measure_physics
 from eande.studies.lorenz96.pictures import keep_pictures, read_pictures, save_posterior
 from eande.studies.lorenz96.ring import measure
+from eande.studies.lorenz96.schema import MainResults
 from eande.studies.lorenz96.sizes import WINDOWS, choose_size
 from eande.studies.records import StoredRuns, provenance
 
@@ -55,7 +56,9 @@ def run_main(
     settings = asdict(chosen) | {"members": MEMBERS, "windows": WINDOWS, "b": b}
     head = {"study": name, "size": size, "device": device, "settings": settings}
     trained = recorded_settings(chosen, device)
-    stored = StoredRuns(output / f"{name}.json", head, ("method", "seed"), settings=trained)
+    stored = StoredRuns(
+        output / f"{name}.json", MainResults, head, ("method", "seed"), settings=trained
+    )
     pictures = output / f"{name}-pictures.npz"
     read_pictures(pictures)  # damage is better found before the training
     last: tuple[Fitted, Data] | None = None

@@ -6,7 +6,8 @@ from typing import Any
 
 from eande.studies.markdown import table
 from eande.studies.outputs import write_text
-from eande.studies.sbibm.study import BUDGETS, PUBLISHED
+from eande.studies.sbibm.schema import BUDGETS
+from eande.studies.sbibm.study import PUBLISHED
 
 _HEAD = [
     "task",

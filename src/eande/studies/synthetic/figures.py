@@ -6,7 +6,8 @@ from typing import Any
 
 from eande import plots
 from eande.studies.outputs import write_figure
-from eande.studies.synthetic.study import PAPER_L1, Cell, Picture
+from eande.studies.synthetic.schema import PAPER_L1
+from eande.studies.synthetic.study import Cell, Picture
 from eande.studies.synthetic.tables import name_task
 
 

@@ -27,12 +27,11 @@ from eande.simulation.simulate import simulate
 from eande.simulators.von_mises_fisher import VonMisesFisher
 from eande.studies.records import StoredRuns, provenance
 from eande.studies.synthetic.measures import evaluate
+from eande.studies.synthetic.schema import PAPER_L1, SyntheticResults
 from eande.studies.synthetic.tables import summarize
 from eande.training.fit import fit
 from eande.training.settings import FitSettings
 
-# (κ, redundant): the median L1 over 50 test data, as printed in the paper.
-PAPER_L1 = {(2, False): 0.032, (8, False): 0.041, (2, True): 0.049, (8, True): 0.055}
 METHODS = ("ours", "paper")
 # What tells one run of a result file from another, in the order in which they stand there.
 _KEY = ("redundant", "kappa", "seed")
@@ -231,7 +230,9 @@ def run_study(
             "cells": summarize(runs, PAPER_L1),
         }
 
-    stored = StoredRuns(output / f"{name}.json", head, _KEY, summary=summary, in_order=True)
+    stored = StoredRuns(
+        output / f"{name}.json", SyntheticResults, head, _KEY, summary=summary, in_order=True
+    )
     pictures = {}
     waiting = deque(cells)
     running: dict[Future[tuple[dict[str, Any], Picture]], Cell] = {}

@@ -10,6 +10,7 @@ from eande.studies.lorenz96.page.variants import (
     normalizer_section,
     search_section,
 )
+from eande.studies.lorenz96.schema import KINDS
 from eande.studies.outputs import write_text
 from eande.studies.records import read_results
 
@@ -55,7 +56,7 @@ def write_page(results: Path, pages: Path) -> Path:
         )
     parts = [_HEAD]
     for name, path in found.items():
-        parts += _SECTIONS[name](read_results(path), results, pages)
+        parts += _SECTIONS[name](read_results(path, KINDS[name]), results, pages)
     page = pages / "lorenz96.md"
     write_text(page, "\n".join(parts))
     return page

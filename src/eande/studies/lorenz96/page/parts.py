@@ -25,7 +25,8 @@ def group(runs: Sequence[Run], key: str, order: Sequence[str]) -> dict[str, list
 
 def pool(runs: Sequence[Run], measure: str) -> list[float]:
     """Return a measure of all test data of all runs."""
-    return [value for run in runs for value in run["per_datum"][measure]]
+    # As floats: a file may also hold whole numbers, which numpy need not be able to.
+    return [float(value) for run in runs for value in run["per_datum"][measure]]
 
 
 def show_range(values: Sequence[float], digits: int) -> str:
@@ -42,9 +43,9 @@ def save_figure(figure: Any, pages: Path, name: str, text: str) -> str:
 def show_pictures(path: Path, pages: Path, name: str, order: Sequence[str]) -> list[str]:
     """Draw the posteriors of a file of pictures, one column per method, in that order."""
     arrays = read_pictures(path)
-    if not arrays:
+    phi = arrays.pop("phi", None)
+    if phi is None or not arrays:
         return []
-    phi = arrays.pop("phi")
     columns = sorted(arrays, key=lambda key: order.index(key) if key in order else len(order))
     densities = {key: arrays[key] for key in columns}
     figure = plots.posterior_grid(densities, phi, half_width=HALF_WIDTH)
