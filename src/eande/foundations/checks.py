@@ -194,7 +194,8 @@ def check_share(name: str, value: object) -> None:
 def check_choice(name: str, value: object, choices: Sequence[str]) -> None:
     """Refuse a word that is not one of the choices."""
     if value not in choices:
-        raise InputError(f"{name}: expected one of {', '.join(map(repr, choices))}, got {value!r}")
+        known = ", ".join(map(repr, choices))
+        raise InputError(f"{name}: expected one of {known}, got {shown(value)}")
 
 
 def check_same(
@@ -232,6 +233,7 @@ def check_same(
         raise InputError(f"{where}: expected {what}, got lists within lists; {remedy}") from None
     if difference is not None:
         key, wanted, got = difference
+        key = key[:_LONGEST_SHOWN]
         wanted_text = f"without {key}" if wanted is _MISSING else f"with {key} {shown(wanted)}"
         got_text = "without" if got is _MISSING else f"with {shown(got)}"
         raise InputError(f"{where}: expected {what} {wanted_text}, got one {got_text}; {remedy}")

@@ -55,6 +55,8 @@ def as_document(where: object, content: Any, kind: type[Document]) -> Document:
         if problem.startswith("expected") and ": expected" not in problem:
             # msgspec names the type of what it found, not the value.
             problem = f"{problem.partition(', got')[0]}, got {shown(_at(content, place))}"
+        if problem.startswith("invalid enum value"):
+            problem = f"expected another word, got {shown(_at(content, place))}"
         missing = re.fullmatch(r"object missing required field (.*)", problem)
         if missing:
             problem = f"expected a field {missing[1]}, got none"
