@@ -108,6 +108,8 @@ def _load_one(
             )
     model.history = document["history"]
     model.frozen = tuple(document.get("frozen", ()))
+    # Older files do not know it.
+    model.y_standardizer.largest = document.get("y_largest")
     return model.requires_grad_(False).eval()
 
 

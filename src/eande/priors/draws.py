@@ -6,7 +6,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eande.foundations.checks import InputError, as_float_tensor, check_finite, check_shape
+from eande.foundations.checks import (
+    InputError,
+    as_float_tensor,
+    check_count,
+    check_finite,
+    check_function,
+    check_shape,
+)
 from eande.foundations.seeds import generator
 from eande.priors.prior import Prior
 
@@ -22,6 +29,16 @@ class _DrawsOnly(Prior):
             "log_prob: expected a prior with a density, got one known by draws only; log_ratio "
             "gives a posterior relative to its prior"
         )
+
+
+def _called(sampler: Callable[[int, int], Any], n: int, seed: int) -> Any:
+    """Call a sampler for the first time, and say in a line that it does not take these."""
+    try:
+        return sampler(n, seed)
+    except TypeError as error:
+        raise InputError(
+            f"sampler: expected a function of (n, seed), got an error ({error})"
+        ) from error
 
 
 class SamplerPrior(_DrawsOnly):
@@ -43,7 +60,10 @@ class SamplerPrior(_DrawsOnly):
         names: Sequence[str] | None = None,
         contains: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
-        probe = as_float_tensor("prior sampler", sampler(2, 0))
+        check_function("sampler", sampler, "(n, seed)")
+        if contains is not None:
+            check_function("contains", contains, "phi")
+        probe = as_float_tensor("prior sampler", _called(sampler, 2, 0))
         check_shape("prior sampler", probe, (2, "D"))
         super().__init__(probe.shape[1], names)
         self._sampler = sampler
@@ -51,13 +71,15 @@ class SamplerPrior(_DrawsOnly):
 
     def sample(self, n: int, *, seed: int) -> Tensor:
         """Draw ``n`` parameters from the sampler."""
-        phi = as_float_tensor("prior sampler", self._sampler(n, seed % 2**32)).cpu()
+        self.check_draws(n, seed)
+        phi = as_float_tensor("prior sampler", self._sampler(n, seed % 2**32)).detach().cpu()
         check_shape("prior sampler", phi, (n, self.dimension))
         check_finite("prior sampler", phi)
         return phi
 
     def contains(self, phi: Tensor) -> Tensor:
         """Return what the given function says, True without one."""
+        phi = self.as_points("phi", phi)
         if self._contains is None:
             return torch.ones(len(phi), dtype=torch.bool, device=phi.device)
         inside = torch.as_tensor(
@@ -91,14 +113,16 @@ class EmpiricalPrior(_DrawsOnly):
     kind = "empirical"
 
     def __init__(self, draws: Any, *, names: Sequence[str] | None = None) -> None:
-        self.draws = as_float_tensor("prior draws", draws).cpu()
+        self.draws = as_float_tensor("prior draws", draws).detach().cpu()
         check_shape("prior draws", self.draws, ("n", "D"))
+        check_count("number of prior draws", len(self.draws), 1)
         check_finite("prior draws", self.draws)
         super().__init__(self.draws.shape[1], names)
         self.distinct_draws = len(self.draws)
 
     def sample(self, n: int, *, seed: int) -> Tensor:
         """Draw ``n`` parameters in random order, every draw equally often (or once more)."""
+        self.check_draws(n, seed)
         stream = generator(seed, "prior")
         passes, remainder = divmod(n, len(self.draws))
         repeated = torch.arange(len(self.draws)).repeat(passes)
@@ -108,6 +132,7 @@ class EmpiricalPrior(_DrawsOnly):
 
     def contains(self, phi: Tensor) -> Tensor:
         """Return True: the support is not known."""
+        phi = self.as_points("phi", phi)
         return torch.ones(len(phi), dtype=torch.bool, device=phi.device)
 
     def describe(self) -> dict[str, Any]:
