@@ -130,7 +130,7 @@ BAD_FILES = {
         lambda folder: f"{folder}/*.npz",
         "files: expected a folder or a list of files, got {}/*.npz",
     ),
-    "a number": (lambda folder: 3, "files: expected a folder or a list of files, got 3"),
+    "a number": (lambda folder: 3, "files: expected the name of a folder, got 3"),
     "an empty list": (
         lambda folder: [],
         "files: expected at least one of .npz, .nc, .nc4, .cdf, got none in []",

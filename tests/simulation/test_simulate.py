@@ -96,7 +96,7 @@ CASES = {
     ),
     "a huge block": (
         lambda: eande.simulate(lambda phi, rng: phi, PRIOR, 5, block_size=10**9),
-        "block_size: expected at most 1000000, got",
+        "block_size: expected a whole number of at most 1000000, got",
     ),
     "n that is true": (
         lambda: eande.simulate(lambda phi, rng: phi, PRIOR, True),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,10 +19,12 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-# Longer values are cut in a message.
-_LONGEST_SHOWN = 80
 # Stands for a key that is not there, in :func:`check_same`.
 _MISSING = object()
+# Of a value in a message: a line can be read.
+_LONGEST_SHOWN = 100
+# What torch and numpy count with.
+_LARGEST_COUNT = 2**63 - 1
 
 
 class InputError(ValueError):
@@ -81,6 +84,24 @@ class EandeWarning(UserWarning):
     """Something works, but the user should know about it."""
 
 
+def show(value: object) -> str:
+    """Write a value for a message: on one line, and not too long.
+
+    Example:
+        >>> show({"a": 1}), show([0] * 100)[-7:]
+        ("{'a': 1}", '0, 0, 0…')
+    """
+    shape = getattr(value, "shape", None)
+    if isinstance(shape, tuple) and hasattr(value, "dtype") and len(shape) > 0:
+        return f"{type(value).__name__} of shape {show_shape(shape)}"
+    try:
+        text = " ".join(repr(value).split())
+    except Exception:
+        # Numbers of thousands of digits have no text, and objects of others may have none.
+        return f"a {type(value).__name__} too large to print"
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
+
+
 def as_float_tensor(name: str, value: Any, *, device: torch.device | str | None = None) -> Tensor:
     """Turn an array, tensor, number or nested list into a float32 tensor."""
     import torch
@@ -90,18 +111,40 @@ def as_float_tensor(name: str, value: Any, *, device: torch.device | str | None 
         tensor = value if isinstance(value, torch.Tensor) else _as_tensor(name, value)
     except InputError:
         raise
-    except (TypeError, ValueError, RuntimeError) as error:
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         raise InputError(
-            f"{name}: expected numbers in an array or tensor, got {type(value).__name__} ({error})"
+            f"{name}: expected numbers in an array or tensor, "
+            f"got {type(value).__name__} ({' '.join(str(error).split())[:_LONGEST_SHOWN]})"
         ) from None
+    check_plain(name, tensor)
     if tensor.is_complex():
         raise InputError(f"{name}: expected real numbers, got {tensor.dtype}")
     return tensor.to(device=device, dtype=torch.float32)
 
 
+def check_plain(name: str, tensor: Tensor) -> None:
+    """Refuse tensors whose numbers do not lie in memory one beside the other."""
+    import torch
+
+    if tensor.is_nested:
+        got = "a nested one"
+    elif tensor.layout != torch.strided:
+        got = f"one of layout {str(tensor.layout).removeprefix('torch.')}"
+    elif tensor.is_meta:
+        got = "one on the device 'meta', which holds no numbers"
+    elif tensor.is_quantized:
+        got = "a quantised one"
+    else:
+        return
+    raise InputError(f"{name}: expected a dense tensor, got {got}")
+
+
 def _as_tensor(name: str, value: Any) -> Tensor:
     import torch
 
+    if isinstance(value, bytes | bytearray | memoryview):
+        # torch would take their bytes for numbers.
+        raise TypeError("bytes are no numbers")
     masked = getattr(value, "mask", None)
     if hasattr(value, "__array__"):
         value = value.__array__()
@@ -134,9 +177,13 @@ def check_finite(name: str, values: Tensor) -> None:
 
 
 def check_shape(name: str, values: Tensor, expected: Sequence[int | str]) -> None:
-    """Refuse another shape than the expected one, in which a string stands for any size."""
+    """Refuse another shape than the expected one.
+
+    In that a text stands for any size, and twice the same text for twice the same size.
+    """
+    sizes: dict[str, int] = {}
     fits = len(expected) == values.ndim and all(
-        isinstance(want, str) or want == got
+        got == (sizes.setdefault(want, got) if isinstance(want, str) else want)
         for want, got in zip(expected, values.shape, strict=True)
     )
     if not fits:
@@ -145,57 +192,131 @@ def check_shape(name: str, values: Tensor, expected: Sequence[int | str]) -> Non
         )
 
 
-def shown(value: object) -> str:
-    """Return a value as a message has it: in one line, cut where it is long.
-
-    Example:
-        >>> shown([1, "a"])
-        "[1, 'a']"
-    """
-    try:
-        text = repr(value)
-    except RecursionError:
-        return f"a {type(value).__name__} of many levels"
-    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
-
-
 def show_shape(shape: Sequence[int | str]) -> str:
     """Write a shape as people do, ``(n, 2)`` or ``(n,)``."""
     inside = ", ".join(str(size) for size in shape)
     return f"({inside},)" if len(shape) == 1 else f"({inside})"
 
 
-def check_at_least(name: str, value: object, minimum: float) -> None:
+def _is_number(value: object) -> bool:
+    """Return whether a value is a real number that a float can hold, and no truth value."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return False
+    try:
+        float(value)
+    except OverflowError:
+        return False
+    return True
+
+
+def check_at_least(name: str, value: Any, minimum: float) -> None:
     """Refuse a number under the minimum (NaN included)."""
-    if not isinstance(value, Real) or not float(value) >= minimum:
-        raise InputError(f"{name}: expected a number of at least {minimum}, got {value!r}")
+    if not _is_number(value) or not float(value) >= minimum:
+        raise InputError(f"{name}: expected a number of at least {minimum}, got {show(value)}")
 
 
-def check_count(name: str, value: object, minimum: int, *, at_most: float = math.inf) -> None:
+def check_count(name: str, value: Any, minimum: int, at_most: int = _LARGEST_COUNT) -> None:
     """Refuse what is no whole number from the minimum to the maximum."""
     if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < minimum:
-        raise InputError(f"{name}: expected a whole number of at least {minimum}, got {value!r}")
+        raise InputError(
+            f"{name}: expected a whole number of at least {minimum}, got {show(value)}"
+        )
     if int(value) > at_most:
-        raise InputError(f"{name}: expected a whole number of at most {at_most}, got {value!r}")
+        raise InputError(f"{name}: expected a whole number of at most {at_most}, got {show(value)}")
 
 
-def check_positive(name: str, value: object) -> None:
+def check_seed(name: str, value: Any) -> None:
+    """Refuse what is no whole number from 0 to 2⁶³ − 1."""
+    check_count(name, value, 0)
+
+
+def check_fits(name: str, count: int, size: int) -> None:
+    """Refuse a count of things of so many bytes each that this machine's memory cannot hold."""
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if count * size > memory:
+        raise InputError(
+            f"{name}: expected what fits into {_gigabytes(memory)} of memory, "
+            f"got {show(count)}, which take {_gigabytes(count * size)}"
+        )
+
+
+def _gigabytes(size: int) -> str:
+    return f"{size // 10**9:,} GB"
+
+
+def check_positive(name: str, value: Any) -> None:
     """Refuse a number that is not above zero and finite."""
-    if not isinstance(value, Real) or not 0 < float(value) < math.inf:
-        raise InputError(f"{name}: expected a finite number above 0, got {value!r}")
+    if not _is_number(value) or not 0 < float(value) < math.inf:
+        raise InputError(f"{name}: expected a finite number above 0, got {show(value)}")
 
 
-def check_share(name: str, value: object) -> None:
+def check_share(name: str, value: Any) -> None:
     """Refuse a number that is not between 0 and 1."""
-    if not isinstance(value, Real) or not 0 < float(value) < 1:
-        raise InputError(f"{name}: expected a number between 0 and 1, got {value!r}")
+    if not _is_number(value) or not 0 < float(value) < 1:
+        raise InputError(f"{name}: expected a number between 0 and 1, got {show(value)}")
+
+
+def check_flag(name: str, value: object) -> None:
+    """Refuse what is neither True nor False."""
+    if not isinstance(value, bool) and type(value).__name__ != "bool":
+        raise InputError(f"{name}: expected True or False, got {show(value)}")
 
 
 def check_choice(name: str, value: object, choices: Sequence[str]) -> None:
     """Refuse a word that is not one of the choices."""
-    if value not in choices:
-        known = ", ".join(map(repr, choices))
-        raise InputError(f"{name}: expected one of {known}, got {shown(value)}")
+    if not isinstance(value, str) or value not in choices:
+        raise InputError(
+            f"{name}: expected one of {', '.join(map(repr, choices))}, got {show(value)}"
+        )
+
+
+def check_number(name: str, value: Any) -> None:
+    """Refuse what is no finite number."""
+    if not _is_number(value) or not math.isfinite(value):
+        raise InputError(f"{name}: expected a finite number, got {show(value)}")
+
+
+def check_instance(
+    name: str, value: object, kind: type | tuple[type, ...], what: str, *, optional: bool = False
+) -> None:
+    """Refuse what is not of a class, nor None where that is allowed.
+
+    Args:
+        name: of the argument.
+        value: given.
+        kind: the class, or several.
+        what: it should be, in words and with its article.
+        optional: whether None is allowed.
+    """
+    if not isinstance(value, kind) and not (optional and value is None):
+        got = f"the class {value.__name__}" if isinstance(value, type) else type(value).__name__
+        raise InputError(f"{name}: expected {what}, got {got}")
+
+
+def check_function(name: str, value: object, what: str) -> None:
+    """Refuse what cannot be called; ``what`` says of which arguments: ``"(phi, rng)"``."""
+    if not callable(value):
+        raise InputError(f"{name}: expected a function of {what}, got {show(value)}")
+
+
+def check_text(name: str, value: object) -> None:
+    """Refuse what is no text, or one that cannot be printed."""
+    if not isinstance(value, str) or "\0" in value:
+        raise InputError(f"{name}: expected a text, got {show(value)}")
+
+
+def as_names(name: str, value: Any, count: int) -> tuple[str, ...]:
+    """Return so many different names; each is a text of one line that can be printed."""
+    if not isinstance(value, list | tuple):
+        raise InputError(f"{name}: expected a list of {count} names, got {show(value)}")
+    for one in value:
+        if not isinstance(one, str) or not one.isprintable() or not one.strip():
+            raise InputError(
+                f"{name}: expected texts of one line that can be printed, got {show(one)}"
+            )
+    if len(value) != count or len(set(value)) != count:
+        raise InputError(f"{name}: expected {count} different names, got {show(value)}")
+    return tuple(value)
 
 
 def check_same(
@@ -234,8 +355,8 @@ def check_same(
     if difference is not None:
         key, wanted, got = difference
         key = key[:_LONGEST_SHOWN]
-        wanted_text = f"without {key}" if wanted is _MISSING else f"with {key} {shown(wanted)}"
-        got_text = "without" if got is _MISSING else f"with {shown(got)}"
+        wanted_text = f"without {key}" if wanted is _MISSING else f"with {key} {show(wanted)}"
+        got_text = "without" if got is _MISSING else f"with {show(got)}"
         raise InputError(f"{where}: expected {what} {wanted_text}, got one {got_text}; {remedy}")
 
 

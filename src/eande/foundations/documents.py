@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
-from eande.foundations.checks import InputError, shown
+from eande.foundations.checks import InputError, show
 from eande.foundations.files import read_json
 
 Document = TypeVar("Document")
@@ -54,9 +54,9 @@ def as_document(where: object, content: Any, kind: type[Document]) -> Document:
         problem = problem[0].lower() + problem[1:]
         if problem.startswith("expected") and ": expected" not in problem:
             # msgspec names the type of what it found, not the value.
-            problem = f"{problem.partition(', got')[0]}, got {shown(_at(content, place))}"
+            problem = f"{problem.partition(', got')[0]}, got {show(_at(content, place))}"
         if problem.startswith("invalid enum value"):
-            problem = f"expected another word, got {shown(_at(content, place))}"
+            problem = f"expected another word, got {show(_at(content, place))}"
         missing = re.fullmatch(r"object missing required field (.*)", problem)
         if missing:
             problem = f"expected a field {missing[1]}, got none"
@@ -102,7 +102,7 @@ def make_from_settings(where: object, kind: type[Made], settings: Any) -> Made:
         eande.foundations.checks.InputError: encoder: outputs: expected `int`, got '4'
     """
     if not isinstance(settings, dict):
-        raise InputError(f"{where}: expected settings by name, got {shown(settings)}")
+        raise InputError(f"{where}: expected settings by name, got {show(settings)}")
     constructor: Callable[..., None] = kind.__init__
     # Whoever wrote a class may annotate it by types that no file holds.
     ours = kind.__module__.partition(".")[0] == "eande"
@@ -114,7 +114,7 @@ def make_from_settings(where: object, kind: type[Made], settings: Any) -> Made:
         fields.append((name, types.get(name, Any) if name in settings else Any, default))
     unknown = sorted(settings.keys() - {name for name, _, _ in fields})
     if unknown:
-        raise InputError(f"{where}: expected no setting {shown(unknown[0])}, got one")
+        raise InputError(f"{where}: expected no setting {show(unknown[0])}, got one")
     as_document(where, settings, dataclasses.make_dataclass("Settings", fields, kw_only=True))
     try:
         return kind(**settings)

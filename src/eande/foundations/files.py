@@ -24,7 +24,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from eande.foundations.checks import InputError, shown
+from eande.foundations.checks import InputError, show
 from eande.foundations.paths import as_path, what_is
 
 if TYPE_CHECKING:
@@ -351,7 +351,7 @@ def _declared_shapes(path: Path, kind: str, header: Mapping[str, Any], room: int
             if largest >= _MOST_NUMBERS or last - first > _WIDEST_NUMBER * math.prod(shape):
                 raise ValueError
         except (LookupError, TypeError, ValueError):
-            raise _not_ours(path, kind, f"{shown(name)} has no shape and place") from None
+            raise _not_ours(path, kind, f"{show(name)} has no shape and place") from None
         shapes[name] = shape
         filled += last - first
     if filled != room:

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from eande.foundations.checks import InputError
+from eande.foundations.checks import InputError, show
 from eande.inference.model import EmbedAndEmulate
 from eande.inference.normalizer import estimate_normalizer
 from eande.priors.convert import same_law
@@ -179,7 +179,7 @@ def _check_members(models: Any) -> None:
     if wrong:
         raise InputError(
             "models: expected a list of fitted models (from files: eande.load(path)), got "
-            f"{repr(wrong[0]).partition('(')[0]}"
+            f"{show(wrong[0])}"
         )
     if len(models) < 2:
         raise InputError(f"models: expected a list of at least 2, got {len(models)}")

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from eande.foundations.checks import InputError, check_shape, show_shape, shown
+from eande.foundations.checks import InputError, check_shape, show, show_shape
 from eande.foundations.documents import as_document, one_line
 from eande.foundations.files import Shapes, read_tensors
 from eande.foundations.paths import as_path
@@ -99,7 +99,7 @@ def _current(
     """Return document and tensors in the present format, the former as declared."""
     found = document.get("format")
     if type(found) is not int or not found >= 1:
-        raise InputError(f"{path}: format: expected a whole number, got {shown(found)}")
+        raise InputError(f"{path}: format: expected a whole number, got {show(found)}")
     if found > FORMAT:
         raise InputError(
             f"{path}: expected file format {FORMAT} or older, got {found}: written by a newer eande"
@@ -124,7 +124,7 @@ def _members(path: Path, document: EnsembleFile, tensors: Tensors) -> tuple[list
     similarity = parts.pop("similarity", {})
     if parts:
         stray = next(iter(parts))
-        raise InputError(f"{path}: expected tensors of {len(own)} members, got {shown(stray)}, too")
+        raise InputError(f"{path}: expected tensors of {len(own)} members, got {show(stray)}, too")
     members = [
         _Stored(f"{path}, member {i}", *contents)
         for i, contents in enumerate(zip(document.members, own, strict=True))
@@ -144,7 +144,7 @@ def _load_ensemble(
             joint = joint.with_similarity(around)
         elif name != MeanRatio.name:
             raise InputError(
-                f"similarity: expected {MeanRatio.name!r} or {Calibrated.name!r}, got {shown(name)}"
+                f"similarity: expected {MeanRatio.name!r} or {Calibrated.name!r}, got {show(name)}"
             )
     except InputError as error:
         # A member's refusal names the file already.
@@ -160,7 +160,7 @@ def _check_sizes(stored: _Stored, given: _Given) -> None:
     where, document, tensors = stored
     stray = [name for name in tensors if not name.startswith(("model.", "prior.", "probe."))]
     if stray:
-        raise InputError(f"{where}: expected tensors of a model, got {shown(stray[0])}, too")
+        raise InputError(f"{where}: expected tensors of a model, got {show(stray[0])}, too")
     weights = _under("model", tensors)
     with torch.device("meta"):
         parts: dict[str, nn.Module] = {
@@ -178,7 +178,7 @@ def _check_sizes(stored: _Stored, given: _Given) -> None:
         raise InputError(f"{where}: expected tensors of a prior, got far larger ones")
     for name, tensor in _under("probe", tensors).items():
         if name not in ("encoder", "emulator"):
-            raise InputError(f"{where}: expected tensors of a model, got {shown(name)}, too")
+            raise InputError(f"{where}: expected tensors of a model, got {show(name)}, too")
         check_shape(f"{where}: probe.{name}", tensor, (2, document.embedding_dimension))
 
 
@@ -217,6 +217,7 @@ def _load_one(stored: _Stored, given: _Given) -> EmbedAndEmulate:
             )
     model.history = document.history
     model.frozen = tuple(document.frozen)
+    model.y_standardizer.largest = document.y_largest
     return model.requires_grad_(False).eval()
 
 

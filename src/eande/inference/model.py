@@ -32,13 +32,18 @@ from eande.foundations.checks import (
     calling,
     check_count,
     check_finite,
+    check_fits,
+    check_flag,
+    check_instance,
     check_shape,
+    show,
     show_shape,
 )
 from eande.foundations.seeds import derive_seed
 from eande.inference.cache import Cache, Graphs, KeptBank
 from eande.inference.cuda_graphs import GraphedFunction
 from eande.inference.normalizer import (
+    Normalizer,
     PriorBank,
     estimate_normalizer,
     normalizer_of_scores,
@@ -64,6 +69,9 @@ from eande.similarities.similarity import Similarity
 _OUTSIDE_AT_MOST = 0.01
 # Scores beyond this many nats are not resolved by float32.
 _LARGEST_SCORE = 1e6
+# Observations so many times farther out than all simulations are warned about. An observation like
+# the simulations is farther out than all n of them with probability 1/(n + 1) at most.
+_FAR_OUT = 3.0
 # Numbers of data that pass through the encoder at a time during inference: 16 MB.
 _NUMBERS_AT_ONCE = 2**22
 _EMULATOR_ROWS = 16_384
@@ -109,6 +117,23 @@ class EmbedAndEmulate(nn.Module):
         run_once: bool = True,
     ) -> None:
         super().__init__()
+        check_instance("encoder", encoder, nn.Module, "an nn.Module (an instance, not a class)")
+        check_instance("emulator", emulator, nn.Module, "an nn.Module (an instance, not a class)")
+        check_instance("similarity", similarity, Similarity, "a similarity such as Cosine(0.05)")
+        check_instance("y_shape", y_shape, (list, tuple), "the shape of one datum")
+        check_count("length of y_shape", len(y_shape), 1)
+        for size in y_shape:
+            check_count("y_shape", size, 1)
+        check_fits("y_shape", math.prod(y_shape), 4)
+        check_count("embedding_dimension", embedding_dimension, 1)
+        for name, standardizer in (("y", y_standardizer), ("phi", phi_standardizer)):
+            check_instance(
+                f"{name}_standardizer",
+                standardizer,
+                Standardizer,
+                "a Standardizer or None",
+                optional=True,
+            )
         self.encoder = encoder
         self.emulator = emulator
         self.similarity = similarity
@@ -142,7 +167,7 @@ class EmbedAndEmulate(nn.Module):
         except (RuntimeError, ValueError, TypeError, IndexError) as error:
             raise InputError(
                 f"{name}: expected a network that takes a batch of shape "
-                f"{show_shape((2, *shape))}, got an error ({error})"
+                f"{show_shape((2, *shape))}, got an error ({show(error)})"
             ) from error
         if not isinstance(out, Tensor):
             raise InputError(f"{name}: expected a tensor as output, got {type(out).__name__}")
@@ -170,11 +195,15 @@ class EmbedAndEmulate(nn.Module):
 
     def embed_all(self, y: Tensor) -> Tensor:
         """Embed many data, ``encoder_rows`` at a time, without a gradient."""
+        y = as_float_tensor("y", y)
+        check_shape("y", y, ("n", *self.y_shape))
         with torch.no_grad():
             return torch.cat([self.embed(part) for part in y.split(self.encoder_rows)])
 
     def emulate_all(self, phi: Tensor) -> Tensor:
         """Emulate many parameters, ``emulator_rows`` at a time, without a gradient."""
+        phi = as_float_tensor("phi", phi)
+        check_shape("phi", phi, ("n", self.prior.dimension))
         with torch.no_grad():
             return torch.cat([self.emulate(part) for part in phi.split(self.emulator_rows)])
 
@@ -207,6 +236,7 @@ class EmbedAndEmulate(nn.Module):
             pooled: whether the first axis holds independent observations of the same parameters.
             draws: prior draws for the normaliser.
         """
+        check_flag("pooled", pooled)
         observed = as_float_tensor("y", y, device=self.device)
         if not pooled:
             check_shape("y", observed, self.y_shape)
@@ -239,7 +269,7 @@ class EmbedAndEmulate(nn.Module):
     ) -> list[Posterior]:
         check_shape("y", observed, ("m", *self.y_shape))
         check_count("number of observations", len(observed), 1)
-        check_count("draws", draws, 2)
+        self._check_draws(draws)
         used = self.prior if prior is None else as_prior(prior)
         if used.dimension != self.prior.dimension:
             raise InputError(
@@ -259,12 +289,14 @@ class EmbedAndEmulate(nn.Module):
                 with self.calling("encoder", part):
                     located.append(locate(part))
         posteriors = []
+        farthest = 0.0
         for part in located:
             f = part["f"].unsqueeze(0) if pooled else part["f"].unsqueeze(1)
             # All values at once: every transfer waits for the device.
-            for rows, log_c, error, effective, total in zip(
+            for rows, log_c, error, effective, total, reach in zip(
                 f, *part["values"].tolist(), strict=True
             ):
+                farthest = max(farthest, reach)
                 if not math.isfinite(total):
                     # With the index that the caller's y has.
                     check_finite("y", observed[0] if single else observed)
@@ -283,32 +315,45 @@ class EmbedAndEmulate(nn.Module):
                         effective_draws=effective,
                     )
                 )
+        if farthest > _FAR_OUT:
+            warnings.warn(
+                f"y: {farthest:.3g} times as far from the mean of the simulated data as any of "
+                "them: nothing like it was simulated, and its posterior means little",
+                EandeWarning,
+                stacklevel=3,
+            )
         return posteriors
 
     @torch.no_grad()
     def locate(self, observed: Tensor, bank: PriorBank) -> dict[str, Tensor]:
         """Embed observations (m, *y_shape) and estimate their normalisers.
 
-        Returns ``f`` (m, n), and ``values`` (4, m): log C, its standard error, its effective sample
-        size, and the sum of all data, which tells whether they are finite.
+        Returns ``f`` (m, n), and ``values`` (5, m): log C, its standard error, its effective sample
+        size, the sum of all data, which tells whether they are finite, and how far out they lie.
         """
         # No encoder sees missing numbers, though they are refused only after it: to look first
         # would be to wait for the device twice.
-        f = self.embed_all(observed.nan_to_num(0.0, 0.0, 0.0))
+        known = observed.nan_to_num(0.0, 0.0, 0.0)
+        f = self.embed_all(known)
         normalizer = estimate_normalizer(self.similarity, f, bank)
         total = observed.sum(dtype=torch.float64).expand(len(f))
-        values = [normalizer.log_value, normalizer.error, normalizer.effective_draws, total]
-        return {"f": f, "values": torch.stack(values)}
+        return {"f": f, "values": _stacked(normalizer, total, self._reach(known))}
+
+    def _reach(self, observed: Tensor) -> Tensor:
+        """Return how many times farther out than all simulations each observation lies, (m,)."""
+        seen_by = self.members[0] if self.members else self
+        return seen_by.y_standardizer.reach(observed)
 
     @torch.no_grad()
     def _locate_pooled(self, observed: Tensor, bank: PriorBank) -> dict[str, Tensor]:
         """Do the same for observations of one φ: one normaliser belongs to all of them."""
-        f = self.similarity.pool(self.embed_all(observed.nan_to_num(0.0, 0.0, 0.0)))
+        known = observed.nan_to_num(0.0, 0.0, 0.0)
+        f = self.similarity.pool(self.embed_all(known))
         scores = summed_scores(self.similarity, f, bank.emulated)
         normalizer = normalizer_of_scores(scores.unsqueeze(0), bank.inside)
         total = observed.sum(dtype=torch.float64).expand(1)
-        values = [normalizer.log_value, normalizer.error, normalizer.effective_draws, total]
-        return {"f": f, "values": torch.stack(values)}
+        reach = self._reach(known).amax(0, keepdim=True)
+        return {"f": f, "values": _stacked(normalizer, total, reach)}
 
     def score(self, f: Tensor, phi: Tensor) -> Tensor:
         """Return the score of parameters (k, D), shape (k,), summed over embeddings (m, n)."""
@@ -321,7 +366,13 @@ class EmbedAndEmulate(nn.Module):
 
     def prior_bank(self, prior: Prior, draws: int) -> PriorBank:
         """Return draws of the prior with their emulated points, kept until the weights change."""
-        return self._kept_bank(prior, draws).bank
+        self._check_draws(draws)
+        return self._kept_bank(as_prior(prior), draws).bank
+
+    def _check_draws(self, draws: int) -> None:
+        """Refuse a number of prior draws that is too small, or that memory cannot hold."""
+        check_count("draws", draws, 2)
+        check_fits("draws", draws, 4 * (self.prior.dimension + self.embedding_dimension))
 
     def _kept_bank(self, prior: Prior, draws: int) -> KeptBank:
         self.cache.refresh(self._scoring_parts())
@@ -353,6 +404,8 @@ class EmbedAndEmulate(nn.Module):
             enabled: False goes back to running the networks as they are.
             compile: whether to compile them first, which takes a minute and shortens the rest.
         """
+        check_flag("enabled", enabled)
+        check_flag("compile", compile)
         self.cache.clear()
         self.cache.watch(self._scoring_parts())
         if not enabled or self.device.type != "cuda":
@@ -373,6 +426,7 @@ class EmbedAndEmulate(nn.Module):
 
     def train(self, mode: bool = True) -> Self:
         """Switch to training or inference; the cache is cleared."""
+        check_flag("mode", mode)
         self.cache.clear()
         return super().train(mode)
 
@@ -390,6 +444,7 @@ class EmbedAndEmulate(nn.Module):
 
     def with_similarity(self, similarity: Similarity) -> Self:
         """Return a model that shares these networks and scores by another similarity."""
+        check_instance("similarity", similarity, Similarity, "a similarity such as Cosine(0.05)")
         other = copy.copy(self)
         other._modules = dict(self._modules)
         other.cache = Cache()
@@ -421,6 +476,7 @@ class EmbedAndEmulate(nn.Module):
             prior=self.prior.describe(),
             history=self.history,
             frozen=list(self.frozen),
+            y_largest=self.y_standardizer.largest,
         )
         tensors = {f"model.{name}": x for name, x in self.state_dict().items()}
         tensors |= {f"prior.{name}": x for name, x in self.prior.tensors().items()}
@@ -480,6 +536,12 @@ class EmbeddedObservation:
         """Return the similarity's rigorous bound, None where it has none."""
         bound = self.model.similarity.bound(self.f)
         return None if bound is None else bound.sum().item()
+
+
+def _stacked(normalizer: Normalizer, total: Tensor, reach: Tensor) -> Tensor:
+    """Return what is known of every observation as one tensor, (5, m): one transfer for all."""
+    parts = [normalizer.log_value, normalizer.error, normalizer.effective_draws, total, reach]
+    return torch.stack([part.double() for part in parts])
 
 
 def _check_support(outside: float) -> None:

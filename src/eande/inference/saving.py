@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from eande.foundations.checks import InputError, check_count
+from eande.foundations.checks import InputError, check_at_least, check_count
 from eande.foundations.documents import as_json
 from eande.foundations.files import write_tensors
 from eande.networks.choose import NetworkDescription
@@ -36,6 +36,7 @@ class ModelDocument:
         prior: as :meth:`eande.priors.prior.Prior.describe` has it.
         history: one record per validated epoch of training.
         frozen: names of the parameters that were not trained.
+        y_largest: the largest standardised number among the training data; older files lack it.
     """
 
     y_shape: list[int]
@@ -46,6 +47,7 @@ class ModelDocument:
     prior: dict[str, Any]
     history: list[dict[str, int | float]]
     frozen: list[str] = field(default_factory=list)
+    y_largest: float | None = None
 
     def __post_init__(self) -> None:
         """Refuse sizes that no model has."""
@@ -57,6 +59,8 @@ class ModelDocument:
                 f"y_shape: expected at most {_LARGEST_DATUM} numbers, got {self.y_shape}"
             )
         check_count("embedding_dimension", self.embedding_dimension, 1, at_most=_LARGEST_EMBEDDING)
+        if self.y_largest is not None:
+            check_at_least("y_largest", self.y_largest, 0)
 
 
 @dataclass

@@ -19,14 +19,19 @@ from eande.priors.prior import Prior
 _COMPARED = 64
 
 
-def as_prior(prior: Any) -> Prior:
-    """Take a :class:`Prior` as it is and wrap a torch Distribution."""
+def as_prior(prior: Any, name: str = "prior") -> Prior:
+    """Take a :class:`Prior` as it is and wrap a torch Distribution.
+
+    Args:
+        prior: given.
+        name: of the argument, for messages.
+    """
     if isinstance(prior, Prior):
         return prior
     if isinstance(prior, Distribution):
         return DistributionPrior(prior)
     raise InputError(
-        f"prior: expected an eande prior or a torch Distribution, got {type(prior).__name__}"
+        f"{name}: expected an eande prior or a torch Distribution, got {type(prior).__name__}"
     )
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution, Independent
 
-from eande.foundations.checks import InputError, show_shape
+from eande.foundations.checks import InputError, show, show_shape
 from eande.foundations.documents import as_document, one_line
 from eande.foundations.seeds import global_seed
 from eande.priors.prior import Prior
@@ -54,6 +54,10 @@ class DistributionPrior(Prior):
     kind = "distribution"
 
     def __init__(self, distribution: Distribution, *, names: Sequence[str] | None = None) -> None:
+        if not isinstance(distribution, Distribution):
+            raise InputError(
+                f"distribution: expected a torch Distribution, got {show(distribution)}"
+            )
         event = distribution.event_shape
         batch = distribution.batch_shape
         if len(event) != 1 or len(batch) != 0:
@@ -64,12 +68,19 @@ class DistributionPrior(Prior):
             )
         super().__init__(event[0], names)
         self.distribution = distribution
+        support = self._support()
+        if support is not None and support.is_discrete:
+            raise InputError(
+                "prior: expected a continuous Distribution, "
+                f"got the discrete {type(distribution).__name__}"
+            )
         with global_seed(0):
             self._home = distribution.sample().device
         self._inside = self.sample(1, seed=0)
 
     def sample(self, n: int, *, seed: int) -> Tensor:
         """Draw ``n`` parameters through the Distribution's own sampler."""
+        self.check_draws(n, seed)
         with global_seed(seed, "prior", device=self._home):
             drawn = self.distribution.sample(torch.Size([n])).cpu()
         phi = drawn.float()
@@ -80,6 +91,9 @@ class DistributionPrior(Prior):
 
     def log_prob(self, phi: Tensor) -> Tensor:
         """Return the log density, minus infinity outside the support."""
+        phi = self.as_points("phi", phi)
+        if not phi.numel():
+            return phi.new_zeros(phi.shape[:-1])
         inside = self.contains(phi)
         # torch raises an error for values outside the support: replace them by one inside.
         safe = torch.where(inside.unsqueeze(-1), phi, self._inside.to(phi.device))
@@ -87,18 +101,23 @@ class DistributionPrior(Prior):
 
     def contains(self, phi: Tensor) -> Tensor:
         """Return whether each φ lies in the Distribution's support."""
+        phi = self.as_points("phi", phi)
         if not phi.numel():
             # Some checks of torch fail for no rows at all.
             return torch.ones(len(phi), dtype=torch.bool, device=phi.device)
-        try:
-            support = self.distribution.support
-        except NotImplementedError:
-            # The Distribution declares no support: ask its density.
-            support = None
+        support = self._support()
         if support is None:
+            # The Distribution declares no support: ask its density.
             return torch.isfinite(self._raw_log_prob(phi))
         inside: Tensor = support.check(phi.to(self._home))
         return inside.to(phi.device)
+
+    def _support(self) -> Any:
+        """Return the Distribution's support, None where it declares none."""
+        try:
+            return self.distribution.support
+        except NotImplementedError:
+            return None
 
     def _raw_log_prob(self, phi: Tensor) -> Tensor:
         value: Tensor = self.distribution.log_prob(phi.to(self._home))

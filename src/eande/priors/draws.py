@@ -14,6 +14,7 @@ from eande.foundations.checks import (
     calling,
     check_count,
     check_finite,
+    check_function,
     check_shape,
     show_shape,
 )
@@ -54,6 +55,9 @@ class SamplerPrior(_DrawsOnly):
         names: Sequence[str] | None = None,
         contains: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
+        check_function("sampler", sampler, "(n, seed)")
+        if contains is not None:
+            check_function("contains", contains, "phi")
         self._sampler = sampler
         self._contains = contains
         probe = as_float_tensor("prior sampler", self._call(2, 0))
@@ -62,7 +66,8 @@ class SamplerPrior(_DrawsOnly):
 
     def sample(self, n: int, *, seed: int) -> Tensor:
         """Draw ``n`` parameters from the sampler."""
-        phi = as_float_tensor("prior sampler", self._call(n, seed % 2**32)).cpu()
+        self.check_draws(n, seed)
+        phi = as_float_tensor("prior sampler", self._call(n, seed % 2**32)).detach().cpu()
         check_shape("prior sampler", phi, (n, self.dimension))
         check_finite("prior sampler", phi)
         return phi
@@ -74,6 +79,7 @@ class SamplerPrior(_DrawsOnly):
 
     def contains(self, phi: Tensor) -> Tensor:
         """Return what the given function says, True without one."""
+        phi = self.as_points("phi", phi)
         if self._contains is None:
             return torch.ones(len(phi), dtype=torch.bool, device=phi.device)
         call = partial(self._contains, phi.detach().cpu())
@@ -108,7 +114,7 @@ class EmpiricalPrior(_DrawsOnly):
     kind = "empirical"
 
     def __init__(self, draws: Any, *, names: Sequence[str] | None = None) -> None:
-        self.draws = as_float_tensor("prior draws", draws).cpu()
+        self.draws = as_float_tensor("prior draws", draws).detach().cpu()
         check_shape("prior draws", self.draws, ("n", "D"))
         check_count("number of prior draws", len(self.draws), 1)
         check_count("number of parameters", self.draws.shape[1], 1)
@@ -118,6 +124,7 @@ class EmpiricalPrior(_DrawsOnly):
 
     def sample(self, n: int, *, seed: int) -> Tensor:
         """Draw ``n`` parameters in random order, every draw equally often (or once more)."""
+        self.check_draws(n, seed)
         stream = generator(seed, "prior")
         passes, remainder = divmod(n, len(self.draws))
         repeated = torch.arange(len(self.draws)).repeat(passes)
@@ -127,6 +134,7 @@ class EmpiricalPrior(_DrawsOnly):
 
     def contains(self, phi: Tensor) -> Tensor:
         """Return True: the support is not known."""
+        phi = self.as_points("phi", phi)
         return torch.ones(len(phi), dtype=torch.bool, device=phi.device)
 
     def describe(self) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from typing import Any, ClassVar, Protocol, Self
 import torch
 from torch import Tensor, nn
 
-from eande.foundations.checks import InputError
+from eande.foundations.checks import InputError, show
 from eande.foundations.discovery import import_modules, register
 from eande.foundations.documents import as_document, make_from_settings
 
@@ -148,7 +148,7 @@ def find_similarity(name: str) -> type[Similarity]:
     import_modules("eande.similarities")
     if name not in Similarity.known:
         names = ", ".join(map(repr, sorted(Similarity.known)))
-        raise InputError(f"similarity: expected one of {names}, got {name!r}")
+        raise InputError(f"similarity: expected one of {names}, got {show(name)}")
     return Similarity.known[name]
 
 
@@ -161,7 +161,7 @@ def as_similarity(similarity: object) -> Similarity:
     if not isinstance(similarity, str) or similarity not in names:
         raise InputError(
             f"similarity: expected one of {', '.join(map(repr, names))}, or an instance such as "
-            f"Cosine(temperature=0.05), got {similarity!r}"
+            f"Cosine(temperature=0.05), got {show(similarity)}"
         )
     return Similarity.known[similarity]()
 

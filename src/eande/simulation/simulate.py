@@ -19,8 +19,13 @@ from eande.foundations.checks import (
     check_at_least,
     check_choice,
     check_count,
+    check_fits,
+    check_flag,
+    check_function,
     check_positive,
+    check_seed,
 )
+from eande.foundations.paths import as_path
 from eande.foundations.seeds import derive_seed
 from eande.priors.convert import as_prior
 from eande.priors.prior import Prior
@@ -83,9 +88,12 @@ def simulate(
         progress: whether to show a progress bar.
     """
     # Everything is checked before a store is made or extended.
-    _check(simulator, n, seed, design, block_size, timeout, failure_limit, redo)
+    _check(simulator, n, seed, design, block_size, timeout, failure_limit, redo, progress)
     check_executor(executor)
+    if store is not None:
+        as_path("store", store, kind="folder")
     known = as_prior(prior)
+    check_fits("n", n, 4 * known.dimension)
     if design == "even":
         known.sample_evenly(1, first=0, seed=seed)
     n = int(n)
@@ -148,21 +156,20 @@ def _check(
     timeout: float | None,
     failure_limit: float,
     redo: str | None,
+    progress: bool,
 ) -> None:
     """Refuse what cannot be simulated."""
-    if not callable(simulator):
-        raise InputError(f"simulator: expected a function of (phi, rng), got {simulator!r}")
+    check_function("simulator", simulator, "(phi, rng)")
     check_count("n", n, 1)
-    check_count("seed", seed, 0)
+    check_seed("seed", seed)
     check_choice("design", design, DESIGNS)
     check_at_least("failure_limit", failure_limit, 0)
     if failure_limit > 1:
         raise InputError(f"failure_limit: expected a share of at most 1, got {failure_limit}")
     if block_size is not None:
-        check_count("block_size", block_size, 1)
-        if block_size > _LARGEST_BLOCK:
-            raise InputError(f"block_size: expected at most {_LARGEST_BLOCK}, got {block_size}")
+        check_count("block_size", block_size, 1, _LARGEST_BLOCK)
     if timeout is not None:
         check_positive("timeout", timeout)
+    check_flag("progress", progress)
     if redo is not None:
         check_choice("redo", redo, ("damaged", "failed"))

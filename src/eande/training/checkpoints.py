@@ -18,7 +18,7 @@ import torch
 from filelock import FileLock, Timeout
 from torch import Tensor, nn
 
-from eande.foundations.checks import InputError, check_count, check_same, check_shape, shown
+from eande.foundations.checks import InputError, check_count, check_same, check_shape, show
 from eande.foundations.documents import as_document, as_json
 from eande.foundations.files import (
     Shapes,
@@ -169,7 +169,7 @@ def _known(
     found = document.get("format", 1)
     if type(found) is not int or found != FORMAT:
         raise InputError(
-            f"{path}: expected a checkpoint of format {FORMAT}, got {shown(found)}, of another "
+            f"{path}: expected a checkpoint of format {FORMAT}, got {show(found)}, of another "
             f"version of eande: {_REMEDY}"
         )
     known = as_document(path, document, CheckpointDocument)
@@ -201,7 +201,7 @@ def _check_parts(
     own = _own_tensors(state, parts)
     stray = parts.keys() - own.keys()
     if stray:
-        raise InputError(f"{path}: expected tensors of a run, got {shown(min(stray))}, too")
+        raise InputError(f"{path}: expected tensors of a run, got {show(min(stray))}, too")
     expected = ["model"]
     if document.best_epoch:
         expected.append("best")

@@ -50,6 +50,7 @@ from eande.training.validation import HeldOut
 
 # Data on disk of no more bytes than this are read once and kept in memory.
 _SMALL = 100_000_000
+_MOST_MEMBERS = 1_000
 
 
 def fit(
@@ -104,10 +105,11 @@ def fit(
         views=views,
         checkpoint=folder,
         callback=callback,
+        progress=progress,
     )
     if similarity is not None:
         settings = replace(settings, similarity=similarity)
-    check_count("members", members, 1)
+    check_count("members", members, 1, _MOST_MEMBERS)
     if members > 1 and warm_start is not None:
         raise InputError(
             f"members: expected 1 with warm_start=, got {members}: every member would start alike"

@@ -11,7 +11,15 @@ import torch
 from scipy import stats
 from torch import Tensor, nn
 
-from eande.foundations.checks import EandeWarning, InputError
+from eande.foundations.checks import (
+    EandeWarning,
+    InputError,
+    check_flag,
+    check_function,
+    check_instance,
+    check_share,
+)
+from eande.foundations.paths import as_path
 from eande.foundations.seeds import derive_seed, generator
 from eande.inference.model import EmbedAndEmulate
 from eande.inference.saving import probe
@@ -42,32 +50,38 @@ def check_types(
     simulations: Any, settings: Any, validation: Any, networks: Networks, **given: Any
 ) -> None:
     """Refuse arguments of ``fit`` that are of a wrong type, before they fail somewhere inside."""
-    if not isinstance(simulations, Simulations):
-        raise InputError(
-            "simulations: expected Simulations (from arrays: Simulations.from_arrays(phi, y)), got "
-            f"{type(simulations).__name__}"
-        )
-    if not isinstance(settings, FitSettings):
-        raise InputError(f"settings: expected FitSettings(...), got {type(settings).__name__}")
-    if not (validation is None or isinstance(validation, Simulations | Real)):
-        raise InputError(
-            f"validation: expected a fraction or Simulations, got {type(validation).__name__}"
-        )
+    check_instance(
+        "simulations",
+        simulations,
+        Simulations,
+        "Simulations (from arrays: Simulations.from_arrays(phi, y))",
+    )
+    check_instance("settings", settings, FitSettings, "FitSettings(...)")
+    if not (validation is None or isinstance(validation, Simulations)):
+        check_instance("validation", validation, Real, "a fraction or Simulations")
+        check_share("validation", validation)
     for name in ("encoder", "emulator"):
-        network = getattr(networks, name)
-        if not (network is None or isinstance(network, nn.Module)):
-            raise InputError(
-                f"{name}: expected an nn.Module (an instance, not a class), got {network!r}"
-            )
-    if not (networks.warm_start is None or isinstance(networks.warm_start, EmbedAndEmulate)):
-        raise InputError(
-            "warm_start: expected a model (from a file: eande.load(path)), got "
-            f"{networks.warm_start!r}"
+        check_instance(
+            name,
+            getattr(networks, name),
+            nn.Module,
+            "an nn.Module (an instance, not a class)",
+            optional=True,
         )
-    if given["views"] is not None and not callable(given["views"]):
-        raise InputError(f"views: expected a function of (y, generator), got {given['views']!r}")
-    if not (given["callback"] is None or callable(given["callback"])):
-        raise InputError(f"callback: expected a function of a record, got {given['callback']!r}")
+    check_instance(
+        "warm_start",
+        networks.warm_start,
+        EmbedAndEmulate,
+        "a model (from a file: eande.load(path))",
+        optional=True,
+    )
+    if given["views"] is not None:
+        check_function("views", given["views"], "(y, generator)")
+    if given["callback"] is not None:
+        check_function("callback", given["callback"], "a record")
+    check_flag("progress", given["progress"])
+    if given["checkpoint"] is not None:
+        as_path("checkpoint", given["checkpoint"], kind="folder")
     if settings.view_weight > 0 and given["views"] is None:
         raise InputError(f"view_weight: expected 0 without views=, got {settings.view_weight}")
     folder = given["checkpoint"]

@@ -15,7 +15,7 @@ from eande.foundations.checks import (
     check_choice,
     check_count,
     check_positive,
-    shown,
+    show,
 )
 from eande.networks.mlp import ACTIVATIONS, NORMALIZATIONS
 from eande.similarities.cosine import Cosine
@@ -288,7 +288,7 @@ def _check_type(name: str, value: object, declared: Any) -> None:
     )
     if not fits:
         expected = " or ".join(_TYPES[kind][0] for kind in kinds)
-        raise InputError(f"{name}: expected {expected}, got {shown(value)}")
+        raise InputError(f"{name}: expected {expected}, got {show(value)}")
 
 
 _CHOICES: dict[str, tuple[str, ...]] = {

@@ -16,7 +16,14 @@ from typing import Any
 
 from torch import Tensor
 
-from eande.foundations.checks import InputError, calling, check_count
+from eande.foundations.checks import (
+    InputError,
+    calling,
+    check_count,
+    check_fits,
+    check_seed,
+    show,
+)
 from eande.inference.samplers.known import find_sampler, known_samplers
 from eande.inference.samplers.rejection import BudgetExceeded, acceptance_rejection
 from eande.inference.samplers.tempered import tempered
@@ -36,7 +43,8 @@ def draw(
 ) -> tuple[Tensor, Any]:
     """Draw ``n`` samples by the named sampler or by the rule above."""
     check_count("n", n, 1)
-    check_count("seed", seed, 0)
+    check_seed("seed", seed)
+    check_fits("n", n, 4 * target.prior.dimension)
     if isinstance(sampler, str):
         named = find_sampler(sampler)
         _check_options(sampler, named, options)
@@ -45,7 +53,7 @@ def draw(
         if not callable(sampler):
             raise InputError(
                 "sampler: expected a name or a function of (posterior, n, seed=...), got "
-                f"{sampler!r}"
+                f"{show(sampler)}"
             )
         call = partial(sampler, target, n, seed=seed, **options)
         with calling("sampler", call, n=n, seed=seed, options=options):

@@ -14,7 +14,7 @@ from zipfile import BadZipFile
 import numpy as np
 import torch
 
-from eande.foundations.checks import InputError, check_finite, show_shape
+from eande.foundations.checks import InputError, check_finite, show, show_shape
 
 # NumPy's kinds of type for boolean, signed, unsigned and floating-point numbers.
 _NUMERIC = "biuf"
@@ -62,7 +62,7 @@ def as_names(phi: Any) -> tuple[list[str], bool]:
     names = [phi] if isinstance(phi, str) else phi
     is_list = isinstance(names, Sequence) and len(names) > 0
     if not is_list or not all(isinstance(name, str) for name in names):
-        raise InputError(f"phi: expected a name or a list of names, got {phi!r}")
+        raise InputError(f"phi: expected a name or a list of names, got {show(phi)}")
     return list(names), isinstance(phi, str)
 
 

@@ -8,7 +8,7 @@ needs to know.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from eande.foundations.checks import InputError, check_choice, check_finite, show_shape
+from eande.foundations.paths import as_path
 from eande.simulation.read.entry import (
     as_floats,
     as_names,
@@ -143,19 +144,22 @@ def _open_dataset(path: Path, without: Sequence[str] = ()) -> Any:
 
 def _as_paths(files: Any) -> list[Path]:
     kinds = ", ".join(_SUFFIXES)
-    if isinstance(files, str | Path) and Path(files).is_dir():
+    if isinstance(files, Iterable) and not isinstance(files, str | bytes | Path | Set | Mapping):
+        paths = [as_path("files", path) for path in files]
+        where = "[]"
+    else:
+        folder = as_path("files", files, kind="folder")
+        if not folder.is_dir():
+            raise InputError(f"files: expected a folder or a list of files, got {folder}")
+        where = str(folder)
         # Hidden files are what file systems and copying leave beside the real ones.
         paths = sorted(
             path
-            for path in Path(files).iterdir()
+            for path in folder.iterdir()
             if path.suffix.lower() in _SUFFIXES and path.name[0] != "." and path.is_file()
         )
-    elif isinstance(files, Iterable) and not isinstance(files, str | Path):
-        paths = [Path(path) for path in files]
-    else:
-        raise InputError(f"files: expected a folder or a list of files, got {files}")
     if not paths:
-        raise InputError(f"files: expected at least one of {kinds}, got none in {files}")
+        raise InputError(f"files: expected at least one of {kinds}, got none in {where}")
     for path in paths:
         if path.suffix.lower() in _SUFFIXES and path.is_file():
             continue
@@ -166,7 +170,7 @@ def _as_paths(files: Any) -> list[Path]:
         else:
             got = "nothing there"
         raise InputError(f"{path}: expected a file of {kinds}, got {got}")
-    return [path.absolute() for path in paths]
+    return paths
 
 
 def _parameters(name: str, values: np.ndarray, several: bool) -> np.ndarray:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from eande.foundations.checks import InputError, show_shape
+from eande.foundations.checks import InputError, check_function, show_shape
 from eande.foundations.seeds import derive_seed
 
 Simulator = Callable[[np.ndarray, np.random.Generator], Any]
@@ -46,8 +46,7 @@ def each(function: Callable[[np.ndarray, np.random.Generator], Any]) -> Simulato
         array([[ 1.,  4.],
                [ 9., 16.]])
     """
-    if not callable(function):
-        raise InputError(f"each: expected a function of (phi, rng), got {function!r}")
+    check_function("each", function, "(phi, rng)")
     return Each(function)
 
 
