@@ -426,7 +426,7 @@ CALLS: dict[str, Callable[[World], Call]] = {
     "Roll": lambda w: (
         eande.Roll,
         {
-            "axis": count(-1, zero="an axis", negative="the last", huge="refused by the data"),
+            "axis": count(-1, zero="an axis", negative="the last"),
             "sections": array(None, **_OPTIONAL, list_of_numbers="two rings"),
         },
     ),
@@ -603,14 +603,13 @@ CALLS: dict[str, Callable[[World], Call]] = {
         {
             "n": count(3),
             "seed": seed(0),
-            "sampler": function("rejection", **_OPTIONAL),
+            "sampler": function("rejection", called=("proposal", "bound")),
             "bound": choice(
                 "estimated",
                 called=("max_evaluations",),
                 zero="a bound",
                 negative="a bound",
                 fraction="a bound",
-                huge="a bound",
             ),
             "proposal": instance(None, **_OPTIONAL),
             "max_evaluations": count(100_000, huge="an upper bound only"),
@@ -621,7 +620,7 @@ CALLS: dict[str, Callable[[World], Call]] = {
         {
             "n": count(3),
             "seed": seed(0),
-            "sampler": function("tempered", **_OPTIONAL, called=("particles",)),
+            "sampler": function("tempered", called=("particles",)),
             "particles": count(100),
             "max_evaluations": count(100_000, huge="an upper bound only"),
         },

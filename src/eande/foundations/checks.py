@@ -89,7 +89,7 @@ def show(value: object) -> str:
 
     Example:
         >>> show({"a": 1}), show([0] * 100)[-7:]
-        ("{'a': 1}", '0, 0, 0…')
+        ("{'a': 1}", '0, 0, …')
     """
     shape = getattr(value, "shape", None)
     if isinstance(shape, tuple) and hasattr(value, "dtype") and len(shape) > 0:

@@ -71,9 +71,6 @@ def check_pairs(model: EmbedAndEmulate, phi: Tensor, y: Any, groups: Tensor) -> 
         raise InputError(
             f"y: expected shape {show_shape(('n', *model.y_shape))}, got {show_shape(y.shape)}"
         )
-    if len(phi) != len(y):
-        raise InputError(f"phi and y: expected the same length, got {len(phi)} and {len(y)}")
-    check_shape("groups", groups, (len(phi),))
     check_finite("phi", phi)
     outside = int((~model.prior.contains(phi)).sum())
     if outside:

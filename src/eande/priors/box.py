@@ -69,7 +69,7 @@ class BoxPrior(Prior):
 
     def sample(self, n: int, *, seed: int) -> Tensor:
         """Draw ``n`` parameters."""
-        self.check_draws(n, seed)
+        self._check_draws(n, seed)
         return self._stretch(torch.rand(n, self.dimension, generator=generator(seed, "prior")))
 
     def sample_evenly(self, n: int, *, first: int, seed: int) -> Tensor:
@@ -91,14 +91,14 @@ class BoxPrior(Prior):
 
     def log_prob(self, phi: Tensor) -> Tensor:
         """Return minus the log volume inside the box, minus infinity outside."""
-        phi = self.as_points("phi", phi)
+        phi = self._as_points("phi", phi)
         inside = self.contains(phi)
         log_volume = (self.high.double() - self.low.double()).log().sum().item()
         return torch.where(inside, -log_volume, -torch.inf).to(torch.result_type(phi, 1.0))
 
     def contains(self, phi: Tensor) -> Tensor:
         """Return whether each φ lies in the box, edges included."""
-        phi = self.as_points("phi", phi)
+        phi = self._as_points("phi", phi)
         low, high = self._edges_on(phi.device)
         # In the precision of the edges: a number that rounds to an edge lies on it.
         phi = phi.to(low.dtype)
@@ -116,7 +116,7 @@ class BoxPrior(Prior):
 
     def unconstrain(self, phi: Tensor) -> Tensor:
         """Map the box to coordinates in which the prior is the standard normal distribution."""
-        phi = self.as_points("phi", phi)
+        phi = self._as_points("phi", phi)
         low, high = self._edges_on(phi.device)
         uniform = ((phi - low) / (high - low)).clamp(1e-7, 1 - 1e-7)
         z: Tensor = torch.special.ndtri(uniform)
@@ -124,13 +124,13 @@ class BoxPrior(Prior):
 
     def constrain(self, x: Tensor) -> Tensor:
         """Map standard normal coordinates back into the box."""
-        x = self.as_points("x", x)
+        x = self._as_points("x", x)
         low, high = self._edges_on(x.device)
         return torch.minimum(low + torch.special.ndtr(x) * (high - low), high)
 
     def unconstrained_log_prob(self, x: Tensor) -> Tensor:
         """Return the standard normal log density up to a constant, in float64."""
-        return -self.as_points("x", x).double().square().sum(1) / 2
+        return -self._as_points("x", x).double().square().sum(1) / 2
 
     def describe(self) -> dict[str, Any]:
         """Return the corners and names."""

@@ -80,7 +80,7 @@ class DistributionPrior(Prior):
 
     def sample(self, n: int, *, seed: int) -> Tensor:
         """Draw ``n`` parameters through the Distribution's own sampler."""
-        self.check_draws(n, seed)
+        self._check_draws(n, seed)
         with global_seed(seed, "prior", device=self._home):
             drawn = self.distribution.sample(torch.Size([n])).cpu()
         phi = drawn.float()
@@ -91,7 +91,7 @@ class DistributionPrior(Prior):
 
     def log_prob(self, phi: Tensor) -> Tensor:
         """Return the log density, minus infinity outside the support."""
-        phi = self.as_points("phi", phi)
+        phi = self._as_points("phi", phi)
         if not phi.numel():
             return phi.new_zeros(phi.shape[:-1])
         inside = self.contains(phi)
@@ -101,7 +101,7 @@ class DistributionPrior(Prior):
 
     def contains(self, phi: Tensor) -> Tensor:
         """Return whether each φ lies in the Distribution's support."""
-        phi = self.as_points("phi", phi)
+        phi = self._as_points("phi", phi)
         if not phi.numel():
             # Some checks of torch fail for no rows at all.
             return torch.ones(len(phi), dtype=torch.bool, device=phi.device)

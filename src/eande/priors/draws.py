@@ -66,7 +66,7 @@ class SamplerPrior(_DrawsOnly):
 
     def sample(self, n: int, *, seed: int) -> Tensor:
         """Draw ``n`` parameters from the sampler."""
-        self.check_draws(n, seed)
+        self._check_draws(n, seed)
         phi = as_float_tensor("prior sampler", self._call(n, seed % 2**32)).detach().cpu()
         check_shape("prior sampler", phi, (n, self.dimension))
         check_finite("prior sampler", phi)
@@ -79,7 +79,7 @@ class SamplerPrior(_DrawsOnly):
 
     def contains(self, phi: Tensor) -> Tensor:
         """Return what the given function says, True without one."""
-        phi = self.as_points("phi", phi)
+        phi = self._as_points("phi", phi)
         if self._contains is None:
             return torch.ones(len(phi), dtype=torch.bool, device=phi.device)
         call = partial(self._contains, phi.detach().cpu())
@@ -124,7 +124,7 @@ class EmpiricalPrior(_DrawsOnly):
 
     def sample(self, n: int, *, seed: int) -> Tensor:
         """Draw ``n`` parameters in random order, every draw equally often (or once more)."""
-        self.check_draws(n, seed)
+        self._check_draws(n, seed)
         stream = generator(seed, "prior")
         passes, remainder = divmod(n, len(self.draws))
         repeated = torch.arange(len(self.draws)).repeat(passes)
@@ -134,7 +134,7 @@ class EmpiricalPrior(_DrawsOnly):
 
     def contains(self, phi: Tensor) -> Tensor:
         """Return True: the support is not known."""
-        phi = self.as_points("phi", phi)
+        phi = self._as_points("phi", phi)
         return torch.ones(len(phi), dtype=torch.bool, device=phi.device)
 
     def describe(self) -> dict[str, Any]:

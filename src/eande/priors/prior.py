@@ -61,13 +61,13 @@ class Prior(ABC):
             names = [f"phi{i + 1}" for i in range(dimension)]
         self.names = as_names("names", names, dimension)
 
-    def check_draws(self, n: Any, seed: Any) -> None:
+    def _check_draws(self, n: Any, seed: Any) -> None:
         """Refuse a number of draws or a seed that cannot be, before anything is drawn."""
         check_count("n", n, 0)
         check_seed("seed", seed)
         check_fits("n", n, 4 * self.dimension)
 
-    def as_points(self, name: str, phi: Any) -> Tensor:
+    def _as_points(self, name: str, phi: Any) -> Tensor:
         """Return parameters (…, D) as a tensor: float64 stays, all else becomes float32."""
         if isinstance(phi, Tensor) and phi.dtype == torch.float64:
             check_plain(name, phi)
@@ -123,15 +123,15 @@ class Prior(ABC):
 
         The identity unless a prior overrides it, together with the two methods below.
         """
-        return self.as_points("phi", phi)
+        return self._as_points("phi", phi)
 
     def constrain(self, x: Tensor) -> Tensor:
         """Map unconstrained coordinates back to parameters."""
-        return self.as_points("x", x)
+        return self._as_points("x", x)
 
     def unconstrained_log_prob(self, x: Tensor) -> Tensor:
         """Return the log density of unconstrained coordinates up to a constant.
 
         Shape (n,), in float64.
         """
-        return self.log_prob(self.as_points("x", x)).double()
+        return self.log_prob(self._as_points("x", x)).double()

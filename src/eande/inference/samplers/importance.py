@@ -70,7 +70,7 @@ def resample(posterior: Target, n: int, *, seed: int = 0) -> tuple[Tensor, Resam
             f"got {show(posterior)}"
         )
     check_count("n", n, 1)
-    check_fits("n", n, 4 * posterior.prior.dimension)
+    check_fits("n", n, 4 * posterior.bank.phi.shape[1])
     check_seed("seed", seed)
     scores = posterior.bank_scores().double()
     weights = scores.softmax(0)
