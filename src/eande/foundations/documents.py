@@ -12,6 +12,7 @@ import dataclasses
 import inspect
 import re
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
@@ -103,19 +104,12 @@ def make_from_settings(where: object, kind: type[Made], settings: Any) -> Made:
     """
     if not isinstance(settings, dict):
         raise InputError(f"{where}: expected settings by name, got {show(settings)}")
-    constructor: Callable[..., None] = kind.__init__
-    # Whoever wrote a class may annotate it by types that no file holds.
-    ours = kind.__module__.partition(".")[0] == "eande"
-    types = get_type_hints(constructor) if ours else {}
-    fields: list[Any] = []
-    for name, parameter in inspect.signature(kind).parameters.items():
-        required = parameter.default is inspect.Parameter.empty
-        default = dataclasses.field() if required else dataclasses.field(default=None)
-        fields.append((name, types.get(name, Any) if name in settings else Any, default))
-    unknown = sorted(settings.keys() - {name for name, _, _ in fields})
+    constructor: Callable[..., Made] = kind
+    schema = _settings_of(constructor)
+    unknown = sorted(settings.keys() - {field.name for field in dataclasses.fields(schema)})
     if unknown:
         raise InputError(f"{where}: expected no setting {show(unknown[0])}, got one")
-    as_document(where, settings, dataclasses.make_dataclass("Settings", fields, kw_only=True))
+    as_document(where, settings, schema)
     try:
         return kind(**settings)
     except InputError as error:
@@ -125,6 +119,19 @@ def make_from_settings(where: object, kind: type[Made], settings: Any) -> Made:
             f"{where}: expected settings of a {kind.__name__}, got some it refuses "
             f"({one_line(error)})"
         ) from error
+
+
+@lru_cache
+def _settings_of(kind: Callable[..., object]) -> type:
+    """Return the arguments of a constructor as a dataclass."""
+    # Whoever wrote another class may annotate it by types that no file holds.
+    types = get_type_hints(kind.__init__) if kind.__module__.partition(".")[0] == "eande" else {}
+    fields: list[Any] = []
+    for name, parameter in inspect.signature(kind).parameters.items():
+        required = parameter.default is inspect.Parameter.empty
+        default = dataclasses.field() if required else dataclasses.field(default=None)
+        fields.append((name, types.get(name, Any), default))
+    return dataclasses.make_dataclass("Settings", fields, kw_only=True)
 
 
 def one_line(error: BaseException) -> str:

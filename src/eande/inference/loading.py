@@ -21,7 +21,7 @@ from eande.inference.ensemble import MeanRatio, ensemble
 from eande.inference.model import EmbedAndEmulate
 from eande.inference.older_files import renamed
 from eande.inference.saving import FORMAT, EnsembleFile, ModelDocument, ModelFile
-from eande.networks.choose import NetworkDescription, make_network
+from eande.networks.choose import NetworkDescription, outline_network
 from eande.networks.standardizer import Standardizer
 from eande.priors.convert import as_prior, prior_from_description, same_law
 from eande.priors.prior import Prior
@@ -31,6 +31,7 @@ from eande.similarities.similarity import Similarity, similarity_from_descriptio
 Tensors = dict[str, Tensor]
 # Numbers that a file may hold of a prior: 1 GB.
 _LARGEST_PRIOR = 2**28
+_STANDARDIZING = ("mean", "scale", "limit")
 
 
 class _Given(NamedTuple):
@@ -39,6 +40,13 @@ class _Given(NamedTuple):
     encoder: nn.Module | None
     emulator: nn.Module | None
     prior: Any
+
+
+class _Outline(NamedTuple):
+    """The networks of a model: as handed over, or as described and still without memory."""
+
+    encoder: nn.Module
+    emulator: nn.Module
 
 
 class _Stored(NamedTuple):
@@ -73,24 +81,24 @@ def load(
     """
     path = as_path("path", path)
     given = _Given(encoder, emulator, prior)
+    outlines: list[_Outline] = []
 
     def check(document: dict[str, Any], shapes: Shapes) -> None:
         stand_ins = {name: torch.empty(x, device="meta") for name, x in shapes.items()}
         known, stand_ins = _current(path, document, stand_ins)
         if isinstance(known, ModelFile):
-            _check_sizes(_Stored(str(path), known, stand_ins), given)
+            outlines.append(_check_sizes(_Stored(str(path), known, stand_ins), given))
             return
         members, similarity = _members(path, known, stand_ins)
-        for member in members:
-            _check_sizes(member, given)
+        outlines.extend(_check_sizes(member, given) for member in members)
         if sum(x.numel() for x in similarity.values()) > _LARGEST_PRIOR:
             raise InputError(f"{path}: expected tensors of a similarity, got far larger ones")
 
     document, tensors = read_tensors(path, "model", check)
     known, tensors = _current(path, document, tensors)
     if isinstance(known, ModelFile):
-        return _load_one(_Stored(str(path), known, tensors), given)
-    return _load_ensemble(path, known, tensors, given)
+        return _load_one(_Stored(str(path), known, tensors), outlines[0], given)
+    return _load_ensemble(path, known, tensors, outlines, given)
 
 
 def _current(
@@ -133,11 +141,16 @@ def _members(path: Path, document: EnsembleFile, tensors: Tensors) -> tuple[list
 
 
 def _load_ensemble(
-    path: Path, document: EnsembleFile, tensors: Tensors, given: _Given
+    path: Path,
+    document: EnsembleFile,
+    tensors: Tensors,
+    outlines: Sequence[_Outline],
+    given: _Given,
 ) -> EmbedAndEmulate:
     members, similarity = _members(path, document, tensors)
     try:
-        joint = ensemble([_load_one(member, given) for member in members])
+        both = zip(members, outlines, strict=True)
+        joint = ensemble([_load_one(member, outline, given) for member, outline in both])
         name = document.similarity.get("name")
         if name == Calibrated.name:
             around = Calibrated.around(joint.similarity, document.similarity)
@@ -155,51 +168,53 @@ def _load_ensemble(
     return joint
 
 
-def _check_sizes(stored: _Stored, given: _Given) -> None:
+def _check_sizes(stored: _Stored, given: _Given) -> _Outline:
     """Compare what a document says with the shapes of the tensors, without making any."""
     where, document, tensors = stored
     stray = [name for name in tensors if not name.startswith(("model.", "prior.", "probe."))]
     if stray:
         raise InputError(f"{where}: expected tensors of a model, got {show(stray[0])}, too")
     weights = _under("model", tensors)
+    outline = _Outline(
+        _outline("encoder", where, document.encoder, given.encoder),
+        _outline("emulator", where, document.emulator, given.emulator),
+    )
     with torch.device("meta"):
-        parts: dict[str, nn.Module] = {
-            "encoder": _network("encoder", where, document.encoder, given.encoder),
-            "emulator": _network("emulator", where, document.emulator, given.emulator),
-            "similarity": _make_similarity(document, where),
-        }
-    for name in ("y_standardizer", "phi_standardizer"):
-        parts[name] = _empty_standardizer(where, weights, name)
-    _check_broadcast(where, parts["y_standardizer"], document.y_shape)
+        similarity = _make_similarity(document, where)
+    parts = {"encoder": outline.encoder, "emulator": outline.emulator, "similarity": similarity}
     own = {f"{part}.{k}": x for part, one in parts.items() for k, x in one.state_dict().items()}
+    of_y = _standardizing(where, weights, "y_standardizer")
+    of_phi = _standardizing(where, weights, "phi_standardizer")
+    _check_broadcast(where, of_y, document.y_shape)
+    own |= {f"y_standardizer.{name}": x for name, x in of_y.items()}
+    own |= {f"phi_standardizer.{name}": x for name, x in of_phi.items()}
     check_weights(where, own, weights)
-    others = [*_under("prior", tensors).values(), *parts["phi_standardizer"].buffers()]
+    others = [*_under("prior", tensors).values(), *of_phi.values()]
     if sum(x.numel() for x in others) > _LARGEST_PRIOR:
         raise InputError(f"{where}: expected tensors of a prior, got far larger ones")
     for name, tensor in _under("probe", tensors).items():
         if name not in ("encoder", "emulator"):
             raise InputError(f"{where}: expected tensors of a model, got {show(name)}, too")
         check_shape(f"{where}: probe.{name}", tensor, (2, document.embedding_dimension))
+    return outline
 
 
-def _load_one(stored: _Stored, given: _Given) -> EmbedAndEmulate:
+def _load_one(stored: _Stored, outline: _Outline, given: _Given) -> EmbedAndEmulate:
     where, document, tensors = stored
     weights = _under("model", tensors)
     prior = _check_prior(stored, given.prior)
-    encoder = _network("encoder", where, document.encoder, given.encoder)
-    emulator = _network("emulator", where, document.emulator, given.emulator)
-    phi_standardizer = _empty_standardizer(where, weights, "phi_standardizer")
-    _check_broadcast(where, phi_standardizer, (prior.dimension,))
+    of_phi = _standardizing(where, weights, "phi_standardizer")
+    _check_broadcast(where, of_phi, (prior.dimension,))
     try:
         model = EmbedAndEmulate(
-            encoder if given.encoder is None else copy.deepcopy(encoder),
-            emulator if given.emulator is None else copy.deepcopy(emulator),
+            _filled("encoder", where, outline.encoder, given.encoder, weights),
+            _filled("emulator", where, outline.emulator, given.emulator, weights),
             _make_similarity(document, where),
             prior,
             y_shape=document.y_shape,
             embedding_dimension=document.embedding_dimension,
-            y_standardizer=_empty_standardizer(where, weights, "y_standardizer"),
-            phi_standardizer=phi_standardizer,
+            y_standardizer=Standardizer(**_standardizing(where, weights, "y_standardizer")),
+            phi_standardizer=Standardizer(**of_phi),
         )
     except InputError as error:
         told = str(error)
@@ -294,16 +309,23 @@ def check_weights(where: object, own: Mapping[str, Tensor], weights: Mapping[str
             )
 
 
-def check_numbers(where: object, own: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> None:
-    """Refuse tensors of another kind of number than a model's own, and any NaN among them."""
+def check_kinds(where: object, own: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> None:
+    """Refuse tensors of another kind of number than a model's own."""
     for name, tensor in found.items():
-        real = tensor.is_floating_point()
-        if real != own[name].is_floating_point() or tensor.is_complex():
+        real = own[name].is_floating_point()
+        if real != tensor.is_floating_point() or tensor.is_complex():
             raise InputError(
                 f"{where}: {name}: expected {own[name].dtype}, got {tensor.dtype} in the file"
             )
+
+
+def check_numbers(where: object, own: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> None:
+    """Refuse tensors of another kind of number than a model's own, and any NaN among them."""
+    check_kinds(where, own, found)
+    for name, tensor in found.items():
         # Infinity may be meant: in a mask, or where no value is too far out.
-        if real and tensor.isnan().any():
+        # One reduction settles the usual case without a mask the size of the tensor.
+        if tensor.is_floating_point() and tensor.sum().isnan() and tensor.isnan().any():
             raise InputError(f"{where}: {name}: expected numbers, got NaN in the file")
 
 
@@ -315,10 +337,10 @@ def load_weights(model: nn.Module, weights: Mapping[str, Tensor], where: object)
     model.load_state_dict(weights)
 
 
-def _network(
+def _outline(
     name: str, where: str, stored: NetworkDescription | None, given: nn.Module | None
 ) -> nn.Module:
-    """Return the network handed over or, without one, make the one described."""
+    """Return the network handed over or, without one, the one described, without memory."""
     if given is not None:
         return given
     if stored is None:
@@ -327,26 +349,40 @@ def _network(
             "your own cannot be stored in a file"
         )
     try:
-        return make_network(stored)
+        return outline_network(stored)
     except InputError as error:
         raise InputError(f"{where}: {name}: {error}") from None
 
 
-def _empty_standardizer(where: str, weights: Tensors, name: str) -> Standardizer:
-    if f"{name}.mean" not in weights or f"{name}.scale" not in weights:
+def _filled(
+    name: str, where: str, outline: nn.Module, given: nn.Module | None, weights: Tensors
+) -> nn.Module:
+    """Return a copy of the network handed over or, without one, the outline with its weights."""
+    if given is not None:
+        return copy.deepcopy(given)
+    own = outline.state_dict()
+    found = _under(name, weights)
+    check_kinds(f"{where}: {name}", own, found)
+    outline.load_state_dict({k: x.to(own[k].dtype) for k, x in found.items()}, assign=True)
+    return outline
+
+
+def _standardizing(where: str, weights: Tensors, name: str) -> Tensors:
+    """Return the tensors of a standardiser."""
+    found = {k: weights[f"{name}.{k}"] for k in _STANDARDIZING if f"{name}.{k}" in weights}
+    if "mean" not in found or "scale" not in found:
         raise InputError(
             f"{where}: expected the tensors model.{name}.mean and model.{name}.scale, got neither "
             "or one"
         )
-    limit = weights.get(f"{name}.limit")
-    if not all(x.is_floating_point() for k, x in weights.items() if k.startswith(f"{name}.")):
+    if not all(x.is_floating_point() for x in found.values()):
         raise InputError(f"{where}: {name}: expected floating-point numbers, got others")
-    return Standardizer(weights[f"{name}.mean"], weights[f"{name}.scale"], limit)
+    return found
 
 
-def _check_broadcast(where: str, standardizer: nn.Module, shape: Sequence[int]) -> None:
+def _check_broadcast(where: str, standardizing: Tensors, shape: Sequence[int]) -> None:
     """Refuse a standardiser whose numbers do not go with data of that shape."""
-    for name, tensor in standardizer.named_buffers():
+    for name, tensor in standardizing.items():
         last = tensor.shape[::-1]
         fits = len(last) <= len(shape) and all(
             size in (1, wanted) for size, wanted in zip(last, shape[::-1], strict=False)

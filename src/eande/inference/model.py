@@ -58,7 +58,7 @@ from eande.inference.saving import (
     write_model,
 )
 from eande.inference.tensor_cores import for_tensor_cores
-from eande.networks.choose import describe_network, make_network
+from eande.networks.choose import describe_network, outline_network
 from eande.networks.precision import full_precision
 from eande.networks.standardizer import Standardizer
 from eande.priors.convert import as_prior
@@ -159,8 +159,7 @@ class EmbedAndEmulate(nn.Module):
         if described is not None and math.prod(shape) > _LARGE_DATUM:
             # What ours make of so large a datum is asked where it costs no memory.
             device = torch.device("meta")
-            with device:
-                network = make_network(described).eval()
+            network = outline_network(described).eval()
         try:
             with torch.no_grad():
                 out = network(torch.zeros(2, *shape, device=device))

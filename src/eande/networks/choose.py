@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from eande.foundations.checks import InputError, check_choice, show_shape
 from eande.foundations.documents import make_from_settings
@@ -83,3 +85,28 @@ def make_network(description: NetworkDescription) -> nn.Module:
     """Make the network that :func:`describe_network` described."""
     kind = _NETWORKS[description.name]
     return make_from_settings(f"settings of the {description.name}", kind, description.settings)
+
+
+def outline_network(description: NetworkDescription) -> nn.Module:
+    """Make the same without memory, on the device "meta": all its tensors have is a shape."""
+    with torch.device("meta"), _NothingDrawn():
+        return make_network(description)
+
+
+class _NothingDrawn(TorchFunctionMode):
+    """Leaves out the first weights of torch's own layers, which take most of the time."""
+
+    _DRAWING = (
+        nn.init.kaiming_uniform_,
+        nn.init.uniform_,
+        nn.init.constant_,
+        Tensor.uniform_,
+        Tensor.fill_,
+        Tensor.zero_,
+    )
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = kwargs or {}
+        if func in self._DRAWING:
+            return args[0] if args else given["tensor"]
+        return func(*args, **given)

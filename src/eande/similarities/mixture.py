@@ -68,6 +68,9 @@ class Mixture(Similarity):
     def _make_spread(self, n: int) -> nn.Linear:
         """Make the affine map from f to every head's offset of its centre, log w and log κ."""
         spread = nn.Linear(n, self.heads * (n + 2))
+        if spread.weight.is_meta:
+            # Without memory there is nothing to begin with.
+            return spread
         with torch.no_grad():
             # Alike, heads would stay alike: they begin side by side, from wide to narrow.
             bias = torch.zeros(self.heads, n + 2)
