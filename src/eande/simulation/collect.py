@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,7 @@ from eande.simulation.run.blocks import SimulationError, block_sizes, summarize_
 from eande.simulation.run.jobs import Report
 
 _DEFAULT_BLOCK_SIZE = 100
-# How often a block that was reported may be missing: another process may have discarded it to
-# simulate it again.
+# How often a block that was reported may be missing: another machine may see the folder late.
 _MOST_UNSEEN = 3
 
 
@@ -32,6 +31,7 @@ class MemoryCollector:
 
     path = None
     open_store = None
+    replaces: Mapping[int, str] = {}
 
     def __init__(self, n: int, block_size: int | None) -> None:
         self.sizes = block_sizes([n], block_size or _DEFAULT_BLOCK_SIZE)
@@ -88,7 +88,10 @@ class StoreCollector:
         about: prior, simulator and seed.
         dimension: D.
         block_size: of each block, None for the store's own or the default.
-        redo: what to simulate again, ``"damaged"`` or ``"failed"`` blocks.
+        redo: what to simulate again, ``"damaged"`` blocks or ``"failed"`` rows.
+
+    Attributes:
+        replaces: by block to be simulated again, the version that is there.
     """
 
     def __init__(
@@ -115,15 +118,15 @@ class StoreCollector:
         self.open_store = partial(Store, self.path)
         self.sizes = self._store.sizes
         self._unseen: Counter[int] = Counter()
-        if redo == "damaged":
-            self._store.discard(self._store.check())
-        elif redo == "failed":
-            records = self._store.records()
-            self._store.discard([block for block, record in records.items() if record.failed])
+        self.replaces: Mapping[int, str] = {}
+        if redo is not None:
+            self._store.settle()
+            self._store.forget_shape()
+            self.replaces = self._store.versions(redo=redo)
 
     def missing(self) -> list[int]:
-        """Return the blocks that are not there yet."""
-        there = self._store.records()
+        """Return the blocks that are not there yet, or are to be simulated again."""
+        there = self._store.complete(without=self.replaces)
         return [block for block in range(len(self.sizes)) if block not in there]
 
     def accept(self, report: Report) -> Iterable[str] | None:

@@ -158,14 +158,12 @@ def _contents(code: CodeType) -> list[Any]:
 def versions() -> dict[str, str]:
     """Return the versions of what made the simulations."""
     return {"python": platform.python_version()} | {
-        name: version(name) for name in ("embed-and-emulate", "numpy", "torch", "zarr")
+        name: version(name) for name in ("embed-and-emulate", "numpy", "torch")
     }
 
 
 def check_same_call(path: Path, given: Mapping[str, Any], stored: Mapping[str, Any]) -> None:
     """Refuse a store made by another call and name the first difference."""
-    # Stores made before there was a choice have no design.
-    stored = {"design": "random"} | dict(stored)
     # A store says more than a call does: its format, extents and versions may be others.
     comparable = {name: stored[name] for name in given if name in stored}
     check_same(
