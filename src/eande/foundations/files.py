@@ -185,7 +185,7 @@ def open_regular(path: Path, *, at_most: int | None = None) -> FileIO:
             raise InputError(
                 f"{path}: expected a file of at most {at_most} bytes, got {state.st_size}"
             )
-        return open(descriptor, "rb", buffering=0)
+        return FileIO(descriptor)
     except BaseException:
         os.close(descriptor)
         raise

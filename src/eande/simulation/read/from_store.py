@@ -87,8 +87,8 @@ class ShardSource(Source):
         super().__init__(rows, layout.y_shape)
         self._layout = layout
         self._records = records
-        # By block: which file it was when first read, and where the pieces in it are.
-        self._seen: dict[int, tuple[tuple[int, ...], np.ndarray]] = {}
+        # By block: its file, which one it was when first read, and where the pieces in it are.
+        self._seen: dict[int, tuple[Path, tuple[int, ...], np.ndarray]] = {}
         self._verified: set[tuple[int, int]] | None = set() if verify else None
 
     def read(self, row: int, start: int, stop: int, out: np.ndarray) -> None:
@@ -99,11 +99,13 @@ class ShardSource(Source):
         entry_bytes = layout.row_bytes // layout.y_shape[0]
         begin = row_in_piece * layout.row_bytes + start * entry_bytes
         try:
-            with layout.open_shard(block) as file:
-                where = self._pieces(block, file)[piece]
+            seen = self._seen.get(block)
+            name = layout.y_file(block) if seen is None else seen[0]
+            with layout.open_found(name) as file:
+                where = self._pieces(block, name, file)[piece]
                 if self._verified is not None and (block, piece) not in self._verified:
                     self._verify(block, piece, file, where)
-                layout.read_into(block, file, int(where[0]) + begin, out)
+                layout.read_into(name, file, int(where[0]) + begin, out)
         except Damaged as problem:
             if self._replaced(block):
                 raise self._another(block) from None
@@ -112,13 +114,13 @@ class ShardSource(Source):
                 f"got block {block} damaged ({problem}); {REMEDY}"
             ) from None
 
-    def _pieces(self, block: int, file: IO[bytes]) -> np.ndarray:
+    def _pieces(self, block: int, name: Path, file: IO[bytes]) -> np.ndarray:
         """Return where the pieces of a shard are; refuse another file than the one first read."""
         status = os.fstat(file.fileno())
         identity = (status.st_ino, status.st_mtime_ns, status.st_size)
         if block not in self._seen:
-            self._seen[block] = (identity, self._layout.pieces(block, file))
-        first_identity, pieces = self._seen[block]
+            self._seen[block] = (name, identity, self._layout.pieces(block, file))
+        _, first_identity, pieces = self._seen[block]
         if identity != first_identity:
             raise self._another(block)
         return pieces

@@ -88,9 +88,8 @@ class CommitRecord:
             )
         return phi[: self.size]
 
-    def belongs(self, layout: Layout, sizes: Sequence[int]) -> None:
+    def belongs(self, file: Path, layout: Layout, sizes: Sequence[int]) -> None:
         """Raise :class:`Damaged` where it cannot be of a store with such blocks."""
-        file = layout.record_file(self.block)
         if self.size != sizes[self.block]:
             raise Damaged(
                 f"{file}: the record of {self.size} simulations instead of {sizes[self.block]}"
@@ -166,7 +165,7 @@ def read_commit(layout: Layout, sizes: Sequence[int], block: int) -> Committed |
     for record in records:
         if record.block != block:
             raise Damaged(f"{file}: the record of block {record.block}")
-        record.belongs(layout, sizes)
+        record.belongs(file, layout, sizes)
     return Committed(_which(layout, records), version, len(records) > 1)
 
 

@@ -8,10 +8,12 @@ a range of bytes, is beyond what one offers.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from io import FileIO
 from pathlib import Path
 from typing import IO
@@ -68,29 +70,34 @@ class Layout:
     y_shape: tuple[int, ...] = ()
     together: int = 1
 
-    @property
+    @cached_property
     def row_bytes(self) -> int:
         """Bytes of one datum."""
-        return 4 * int(np.prod(self.y_shape, dtype=np.int64))
+        return 4 * math.prod(self.y_shape)
 
-    @property
+    @cached_property
     def piece_number(self) -> int:
         """Pieces of a shard."""
         return self.block_size // self.together
 
-    @property
+    @cached_property
     def _piece_bytes(self) -> int:
         """Bytes of a piece, with its checksum."""
         return self.together * self.row_bytes + 4
 
-    @property
+    @cached_property
     def _index_bytes(self) -> int:
         """Bytes at the end of a shard that say where its pieces are, with their checksum."""
         return 16 * self.piece_number + 4
 
+    @cached_property
+    def _shard_bytes(self) -> int:
+        """Bytes a shard has at most."""
+        return self.piece_number * self._piece_bytes + self._index_bytes
+
     def phi_file(self, block: int) -> Path:
         """Return the file with a block's parameters."""
-        return self.path / "phi" / "c" / str(block) / "0"
+        return self.path.joinpath("phi", "c", str(block), "0")
 
     def y_file(self, block: int) -> Path:
         """Return the shard with a block's data."""
@@ -98,18 +105,24 @@ class Layout:
 
     def record_file(self, block: int) -> Path:
         """Return a block's commit record."""
-        return self.path / "commits" / f"{block:08d}.json"
+        return self.path.joinpath("commits", f"{block:08d}.json")
 
-    @property
+    @cached_property
     def record_bytes(self) -> int:
         """Bytes a commit record has at most."""
         return _RECORD_BYTES + _REASON_BYTES * self.block_size + 32 * self.piece_number
 
     def open_shard(self, block: int) -> FileIO:
         """Open the file with a block's data."""
-        most = self.piece_number * self._piece_bytes + self._index_bytes
-        with finding_damage():
-            return open_regular(self.y_file(block), at_most=most)
+        return self.open_found(self.y_file(block))
+
+    def open_found(self, file: Path) -> FileIO:
+        """Open a file with a block's data, whose name is known."""
+        # Not by `finding_damage`: this is done for every datum that is read.
+        try:
+            return open_regular(file, at_most=self._shard_bytes)
+        except InputError as error:
+            raise Damaged(str(error)) from None
 
     def pieces(self, block: int, file: IO[bytes]) -> np.ndarray:
         """Return offset and length of every piece of an open shard, (pieces, 2).
@@ -143,7 +156,7 @@ class Layout:
             piece = read_exactly(self.y_file(block), file, int(where[1]))
         return piece[:-4], _check_crc(self.y_file(block), piece)
 
-    def read_into(self, block: int, file: FileIO, offset: int, out: np.ndarray) -> None:
+    def read_into(self, name: Path, file: FileIO, offset: int, out: np.ndarray) -> None:
         """Fill an array with what lies at that offset of an open shard, unverified."""
         rest = out.data.cast("B")
         file.seek(offset)
@@ -151,10 +164,10 @@ class Layout:
             while len(rest):
                 got = file.readinto(rest)
                 if not got:
-                    raise Damaged(f"{self.y_file(block)}: shorter than it was")
+                    raise Damaged(f"{name}: shorter than it was")
                 rest = rest[got:]
         except OSError as error:
-            raise Damaged(f"{self.y_file(block)}: {error.strerror}") from None
+            raise Damaged(f"{name}: {error.strerror}") from None
 
     def checksums(self, block: int) -> list[int | None]:
         """Return the checksum of every piece of a shard, verified; None for one not written."""
@@ -188,12 +201,13 @@ class Layout:
 
     def phi(self, block: int) -> np.ndarray:
         """Return a block's parameters (block size, D), verified."""
+        file = self.phi_file(block)
         size = 4 * self.block_size * self.dimension + 4
         with finding_damage():
-            content = read_regular(self.phi_file(block), at_most=size)
+            content = read_regular(file, at_most=size)
         if len(content) != size:
-            raise Damaged(f"{self.phi_file(block)}: shorter than it was")
-        _check_crc(self.phi_file(block), content)
+            raise Damaged(f"{file}: shorter than it was")
+        _check_crc(file, content)
         return np.frombuffer(content[:-4], dtype="<f4").reshape(self.block_size, self.dimension)
 
     def phi_bytes(self, phi: np.ndarray) -> bytes:
