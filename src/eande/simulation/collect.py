@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import resource
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from functools import partial
@@ -11,12 +13,15 @@ from typing import Any
 import numpy as np
 import torch
 
+from eande.foundations.checks import InputError
 from eande.simulation.read.parts import Failures
 from eande.simulation.read.simulations import Simulations
 from eande.simulation.run.blocks import SimulationError, block_sizes, summarize_reasons
 from eande.simulation.run.jobs import Report
 
 _DEFAULT_BLOCK_SIZE = 100
+# Bytes that keeping track of a block takes, beside its simulations.
+_BLOCK_BYTES = 500
 # How often a block that was reported may be missing: another machine may see the folder late.
 _MOST_UNSEEN = 3
 
@@ -34,7 +39,11 @@ class MemoryCollector:
     replaces: Mapping[int, str] = {}
 
     def __init__(self, n: int, block_size: int | None) -> None:
-        self.sizes = block_sizes([n], block_size or _DEFAULT_BLOCK_SIZE)
+        size = block_size or _DEFAULT_BLOCK_SIZE
+        # Each has at least a parameter and a number; how many more, the first block shows.
+        self._overhead = _BLOCK_BYTES * (n // size)
+        _check_memory(n, 8, self._overhead)
+        self.sizes = block_sizes([n], size)
         self._starts = np.cumsum([0, *self.sizes]).tolist()
         self._phi: np.ndarray | None = None
         self._y: np.ndarray | None = None
@@ -52,11 +61,13 @@ class MemoryCollector:
         start = self._starts[report.block]
         rows = slice(start, self._starts[report.block + 1])
         if self._phi is None:
-            self._phi = np.empty((n, outcome.phi.shape[1]), dtype=np.float32)
+            self._phi = _empty((n, outcome.phi.shape[1]))
         self._phi[rows] = outcome.phi
         if outcome.y is not None:
             if self._y is None:
-                self._y = np.empty((n, *outcome.y.shape[1:]), dtype=np.float32)
+                row = 4 * (outcome.phi[0].size + outcome.y[0].size)
+                _check_memory(n, row, self._overhead)
+                self._y = _empty((n, *outcome.y.shape[1:]))
             outcome = outcome.conform(self._y.shape[1:])
         if outcome.y is not None and self._y is not None:
             self._y[rows] = outcome.y
@@ -147,3 +158,35 @@ class StoreCollector:
 
         # Only the blocks of this call: another process may have extended the store meanwhile.
         return Simulations(*read_store(self.path, blocks=len(self.sizes)))
+
+
+def _check_memory(n: int, row: int, overhead: int) -> None:
+    """Refuse simulations of so many bytes each that do not fit into the memory there is."""
+    available = _available_memory()
+    if n * row + overhead > available:
+        raise InputError(
+            f"n: expected simulations that fit into {available / 1e9:.3g} GB of memory, "
+            f"got {n}, which take {(n * row + overhead) / 1e9:.3g} GB; store=… keeps them on disk"
+        )
+
+
+def _available_memory() -> int:
+    """Return how many bytes this process may still take: of the machine, and of its own limit."""
+    try:
+        # Where the system says it: what is free or used for copies of files only.
+        text = Path("/proc/meminfo").read_text()
+        available = 1024 * int(text.partition("MemAvailable:")[2].split()[0])
+    except (OSError, ValueError, IndexError):
+        available = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return available if limit == resource.RLIM_INFINITY else min(available, limit)
+
+
+def _empty(shape: tuple[int, ...]) -> np.ndarray:
+    try:
+        return np.empty(shape, dtype=np.float32)
+    except MemoryError:
+        raise InputError(
+            f"n: expected simulations that fit into memory, got an array of shape {shape}; "
+            "store=… keeps them on disk"
+        ) from None
