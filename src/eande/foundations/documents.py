@@ -46,7 +46,8 @@ def as_document(where: object, content: Any, kind: type[Document]) -> Document:
     import msgspec
 
     try:
-        return msgspec.convert(content, kind)
+        # In JSON all keys are texts, also those that are numbers.
+        return msgspec.convert(content, kind, str_keys=True)
     except msgspec.ValidationError as error:
         found = _MESSAGE.fullmatch(str(error))
         assert found is not None

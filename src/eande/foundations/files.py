@@ -21,6 +21,7 @@ import secrets
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from io import FileIO
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -56,9 +57,11 @@ def storing(what: object) -> Iterator[None]:
         raise
     except OSError as error:
         reason = error.strerror or error
-        raise StorageError(
+        problem = StorageError(
             f"{what}: could not be written ({reason}); what was there before stays"
-        ) from None
+        )
+        problem.errno = error.errno
+        raise problem from None
 
 
 @contextmanager
@@ -162,7 +165,7 @@ def sync(files: Iterable[Path]) -> None:
             os.close(descriptor)
 
 
-def open_regular(path: Path, *, at_most: int | None = None) -> IO[bytes]:
+def open_regular(path: Path, *, at_most: int | None = None) -> FileIO:
     """Open a file for reading, unbuffered; refuse at once what is not a regular one.
 
     Args:
@@ -186,7 +189,7 @@ def open_regular(path: Path, *, at_most: int | None = None) -> IO[bytes]:
             raise InputError(
                 f"{path}: expected a file of at most {at_most} bytes, got {state.st_size}"
             )
-        return open(descriptor, "rb", buffering=0)
+        return FileIO(descriptor)
     except BaseException:
         os.close(descriptor)
         raise

@@ -83,8 +83,10 @@ def simulate(
             a block, whose simulations are then tried one by one); enforced in worker processes of
             our own only.
         failure_limit: stop when more than this share has failed.
-        redo: ``"damaged"`` checks the whole store and simulates damaged blocks again, ``"failed"``
-            those with failures.
+        redo: ``"failed"`` runs the failed simulations of the store again, and no others: one by
+            one, each with a random stream of its own (of seed, block and row). ``"damaged"`` checks
+            the whole store and simulates damaged blocks again. Either way a block stays as it is
+            until what replaces it is complete.
         progress: whether to show a progress bar.
     """
     # Everything is checked before a store is made or extended.
@@ -115,7 +117,7 @@ def simulate(
 
     missing = collector.missing()
     if missing:
-        make_job = _job_maker(known, design, seed, collector.sizes)
+        make_job = _job_maker(known, design, seed, collector, redo)
         scheduler = Scheduler(collector, make_job, n, failure_limit)
         pool = make_pool(
             executor, timeout, simulator, collector.open_store, lambda: scheduler.stopping
@@ -134,15 +136,29 @@ def simulate(
     return collector.simulations()
 
 
-def _job_maker(prior: Prior, design: str, seed: int, sizes: list[int]) -> Callable[[int], Job]:
+def _job_maker(
+    prior: Prior,
+    design: str,
+    seed: int,
+    collector: MemoryCollector | StoreCollector,
+    redo: str | None,
+) -> Callable[[int], Job]:
     """Return what makes the job of a block: its parameters depend on seed, number and size."""
+    sizes = collector.sizes
 
     def make_job(block: int) -> Job:
         if design == "even":
             phi = prior.sample_evenly(sizes[block], first=sum(sizes[:block]), seed=seed)
         else:
             phi = prior.sample(sizes[block], seed=derive_seed(seed, "phi", block))
-        return Job(block, phi.numpy(), seed, ticket=uuid.uuid4().hex)
+        return Job(
+            block,
+            phi.numpy(),
+            seed,
+            ticket=uuid.uuid4().hex,
+            replaces=collector.replaces.get(block),
+            failed_only=redo == "failed",
+        )
 
     return make_job
 

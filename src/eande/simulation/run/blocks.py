@@ -2,7 +2,8 @@
 
 A block's simulations come from one call of the simulator with the block's own random stream. Where
 that call fails, and for a simulator made by :func:`eande.each`, they are run one by one, each with
-a stream of its own, so that one bad simulation costs only itself.
+a stream of its own, so that one bad simulation costs only itself. So are those that failed and are
+tried again: each with the stream of its own, which depends on seed, block and row.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from eande.foundations.seeds import derive_seed
 Simulator = Callable[[np.ndarray, np.random.Generator], Any]
 
 _LONGEST_REASON = 200
+# Why a row of a damaged block has no data, until it is simulated again.
+UNREADABLE = "cannot be read"
 
 
 class SimulationError(RuntimeError):
@@ -81,7 +84,9 @@ class Job:
         ticket: differs in every submission, so that no executor takes two for the same call and
             returns the earlier result.
         one_by_one: whether to leave out the call for the whole block, which is known to fail.
-        excluded: rows that are known to fail, with the reason.
+        excluded: rows not to run, with the reason; those known to fail.
+        replaces: the version of a complete block that is simulated again; None for a new block.
+        failed_only: whether to run no more than its failed rows.
     """
 
     block: int
@@ -90,6 +95,15 @@ class Job:
     ticket: str = ""
     one_by_one: bool = False
     excluded: dict[int, str] = field(default_factory=dict)
+    replaces: str | None = None
+    failed_only: bool = False
+
+    def again(self, stored: Outcome) -> Job:
+        """Return the job of a block that is complete, with its parameters as they are stored."""
+        if not self.failed_only:
+            return replace(self, phi=stored.phi)
+        kept = {row: "kept" for row in range(len(stored.phi)) if row not in stored.failed}
+        return replace(self, phi=stored.phi, one_by_one=True, excluded={**kept, **self.excluded})
 
     def without(self, call: int | None, reason: str) -> Job:
         """Return the job without a call that fails: that of a row, or (None) of the whole block."""
@@ -124,6 +138,18 @@ class Outcome:
         )
         failed = {row: self.failed.get(row, reason) for row in range(len(self.phi))}
         return Outcome(self.phi, None, failed)
+
+    def over(self, stored: Outcome) -> Outcome:
+        """Return the outcome with the stored data of rows that have none."""
+        if stored.y is None:
+            return self
+        new = self.conform(stored.y.shape[1:])
+        y = stored.y.copy()
+        if new.y is not None:
+            fresh = [row for row in range(len(y)) if row not in new.failed]
+            y[fresh] = new.y[fresh]
+        failed = {row: reason for row, reason in new.failed.items() if row in stored.failed}
+        return Outcome(self.phi, y, failed)
 
 
 def summarize_reasons(reasons: Iterable[str]) -> str:

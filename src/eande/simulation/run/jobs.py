@@ -7,6 +7,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
+
 from eande.simulation.run.blocks import Job, Outcome, Simulator, run_block
 
 # What ``begin`` is told before a block is written.
@@ -31,6 +33,10 @@ class BlockStore(Protocol):
 
     def writing(self, block: int) -> AbstractContextManager[bool]:
         """Lock a block for writing; gives False, and locks nothing, while another process does."""
+        ...
+
+    def readable(self, block: int, version: str, phi: np.ndarray, *, whole: bool) -> Outcome | None:
+        """Return what can be read of a complete block; None if it is of another version by now."""
         ...
 
     def write(self, block: int, outcome: Outcome) -> Outcome:
@@ -83,12 +89,18 @@ def run_job(
     with store.writing(job.block) as held:
         if not held:
             return Report(job.block, "busy")
-        there = store.record(job.block)
-        if there is not None:
+        stored = None
+        if job.replaces is not None:
+            stored = store.readable(job.block, job.replaces, job.phi, whole=job.failed_only)
+        if stored is not None:
+            job = job.again(stored)
+        elif (there := store.record(job.block)) is not None:
             return Report(job.block, "there", tuple(there.failed.values()))
         outcome = run_block(simulator, job, begin)
         if not keep(outcome):
             return Report(job.block, "dropped")
+        if stored is not None:
+            outcome = outcome.over(stored)
         begin(WRITING)
         written = store.write(job.block, outcome)
         return Report(job.block, "done", tuple(written.failed.values()))
