@@ -312,11 +312,12 @@ def _keeps(before: dict[str, str]) -> None:
 def kill_store(round: Round) -> None:
     """Kill simulate again and again; then let it end."""
     plan = _plan(round)
+    began = time.monotonic()
     expected = _whole(round, plan)
+    # Workers need a second to start.
+    within = 0.7 * (time.monotonic() - began) + (0.0 if plan.executor is None else 1.0)
     flag = round.folder / "fails"
     os.environ["EANDE_SOAK_FAILS"] = str(flag)
-    # Import, blocks, and for workers their start.
-    within = (0.4 if plan.executor is None else 2.0) + 0.008 * plan.sizes[-1] / BLOCK
     if plan.redo == "failed":
         flag.touch()
         round.must(lambda: plan.simulate(plan.path))
