@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test-quick test test-all lint format reproduce clean
+.PHONY: demo test-quick test test-all lint format reproduce soak clean
 
 demo: $(READY)
 	rm -rf out
@@ -32,6 +32,10 @@ format: $(READY)
 
 reproduce: $(READY)
 	$(BIN)/eande reproduce synthetic
+
+# An hour of kills, full disks, several writers and fuzzed files; exit code 1 on a failure.
+soak: $(READY)
+	$(BIN)/python benchmarks/soak.py --minutes 60 --seed 0
 
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "eande needs Python 3.11 or newer, got $$($(PYTHON) --version); set PYTHON="; exit 1; }

@@ -47,6 +47,7 @@ UNCHECKED = {
     "Belonging": "a record: Belongs makes it",
     "FitSettings.schedule": "called by fit with the number of its batches",
     "Posterior": "made by model.posterior; other methods give it their own protocols",
+    "EmbedAndEmulate.calling": "says which part of a fit was run, with what",
     "EmbedAndEmulate.locate": "captured as a CUDA graph, where nothing may be looked at",
     "EmbedAndEmulate.score": "called by posteriors with what they embedded and checked",
     "Store.prepare": "called by simulate, which checks its arguments",
@@ -450,7 +451,7 @@ CALLS: dict[str, Callable[[World], Call]] = {
         eande.Cosine,
         {"temperature": positive(0.1, **_OPTIONAL), "learn": flag(None, **_OPTIONAL)},
     ),
-    "Dot": lambda w: (eande.Dot, {"dimension": count(2, **_OPTIONAL, huge="a number only")}),
+    "Dot": lambda w: (eande.Dot, {"dimension": count(2, **_OPTIONAL)}),
     "Mixture": lambda w: (
         eande.Mixture,
         {

@@ -20,7 +20,7 @@ import os
 import secrets
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from io import FileIO
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -89,15 +89,17 @@ def replacing(path: str | Path) -> Iterator[IO[bytes]]:
         temporary, file = _open_temporary(path)
     try:
         # Not inside `storing`: what the block raises is its own.
-        with file:
-            yield file
-            with storing(path):
-                file.flush()
-                os.fsync(file.fileno())
-                # Before the lock on it goes: nobody may take it for the debris of a dead process.
-                temporary.replace(path)
-                sync([path.parent])
+        yield file
+        with storing(path):
+            file.flush()
+            os.fsync(file.fileno())
+            # Before the lock on it goes: nobody may take it for the debris of a dead process.
+            temporary.replace(path)
+            sync([path.parent])
     finally:
+        # A disk that took no more takes no more now, and what is left to write is thrown away.
+        with suppress(OSError):
+            file.close()
         temporary.unlink(missing_ok=True)
 
 
@@ -266,6 +268,7 @@ def write_tensors(
     on_cpu = {
         name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in tensors.items()
     }
+    clear_strays(path)
     text = json.dumps(document)
     header = {"eande": kind, "document": text, "sha256": _digest(kind, text, on_cpu)}
     with replacing(path) as file, storing(path):

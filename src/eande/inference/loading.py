@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from eande.foundations.checks import InputError, check_shape, show, show_shape
+from eande.foundations.checks import InputError, check_instance, check_shape, show, show_shape
 from eande.foundations.documents import as_document, one_line
 from eande.foundations.files import Shapes, read_tensors
 from eande.foundations.paths import as_path
@@ -80,6 +80,10 @@ def load(
             torch's plain ones.
     """
     path = as_path("path", path)
+    for name, network in (("encoder", encoder), ("emulator", emulator)):
+        check_instance(
+            name, network, nn.Module, "an nn.Module (an instance, not a class)", optional=True
+        )
     given = _Given(encoder, emulator, prior)
     outlines: list[_Outline] = []
 
@@ -213,8 +217,8 @@ def _load_one(stored: _Stored, outline: _Outline, given: _Given) -> EmbedAndEmul
             prior,
             y_shape=document.y_shape,
             embedding_dimension=document.embedding_dimension,
-            y_standardizer=Standardizer(**_standardizing(where, weights, "y_standardizer")),
-            phi_standardizer=Standardizer(**of_phi),
+            y_standardizer=Standardizer.of(_standardizing(where, weights, "y_standardizer")),
+            phi_standardizer=Standardizer.of(of_phi),
         )
     except InputError as error:
         told = str(error)

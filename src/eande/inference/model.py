@@ -126,6 +126,7 @@ class EmbedAndEmulate(nn.Module):
             check_count("y_shape", size, 1)
         check_fits("y_shape", math.prod(y_shape), 4)
         check_count("embedding_dimension", embedding_dimension, 1)
+        check_flag("run_once", run_once)
         for name, standardizer in (("y", y_standardizer), ("phi", phi_standardizer)):
             check_instance(
                 f"{name}_standardizer",

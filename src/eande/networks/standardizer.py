@@ -1,5 +1,7 @@
 """Standardised inputs: location zero and scale one, whatever the units of the data."""
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor, nn
 
@@ -32,6 +34,11 @@ class Standardizer(nn.Module):
         self.register_buffer("mean", mean.float())
         self.register_buffer("scale", torch.where(scale > 0, scale, 1.0).float())
         self.register_buffer("limit", None if limit is None else limit.float())
+
+    @classmethod
+    def of(cls, tensors: Mapping[str, Tensor]) -> "Standardizer":
+        """Make one from its tensors, as a file holds them."""
+        return cls(tensors["mean"], tensors["scale"], tensors.get("limit"))
 
     def forward(self, x: Tensor) -> Tensor:
         """Standardise ``x``."""

@@ -14,6 +14,7 @@ from eande.foundations.checks import (
     check_at_least,
     check_choice,
     check_count,
+    check_number,
     check_positive,
     show,
 )
@@ -184,6 +185,8 @@ class FitSettings:
             others: any other field, such as ``width`` and ``learning_rate``, which were searched in
                 {60, 90, 120, 150} and {5e-4, 1e-3} on the synthetic task.
         """
+        check_count("batch_size", batch_size, 2)
+        check_count("candidates", candidates, 2)
         chosen: dict[str, Any] = {
             "similarity": Cosine(temperature),
             "embedding_dimension": embedding_dimension,
@@ -225,6 +228,8 @@ class FitSettings:
             check_count(name, getattr(self, name), 2)
         for name in ("memory_bank", "blocks", "seed"):
             check_count(name, getattr(self, name), 0)
+        for name in ("view_weight", "weight_decay"):
+            check_number(name, getattr(self, name))
         for name in ("view_weight", "weight_decay", "checkpoint_seconds"):
             check_at_least(name, getattr(self, name), 0)
         for name in (
@@ -250,9 +255,11 @@ class FitSettings:
                 "weights are always the chosen ones"
             )
         if not 0 <= self.warmup < 1:
-            raise InputError(f"warmup: expected a share of the steps in [0, 1), got {self.warmup}")
+            raise InputError(
+                f"warmup: expected a share of the steps in [0, 1), got {show(self.warmup)}"
+            )
         if self.ema is not None and not 0 <= self.ema < 1:
-            raise InputError(f"ema: expected a decay in [0, 1) or None, got {self.ema}")
+            raise InputError(f"ema: expected a decay in [0, 1) or None, got {show(self.ema)}")
 
     def describe(self) -> dict[str, Any]:
         """Return all settings as JSON-ready values, for files and fingerprints."""

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 from typing import Any
-from zipfile import ZipFile
 
 import numpy as np
 import torch
@@ -11,7 +10,7 @@ from torch.nn import functional
 
 from eande.foundations.checks import InputError, show_shape
 from eande.foundations.files import clear_strays, open_regular, replacing, storing
-from eande.simulation.read.npz import npz_header
+from eande.simulation.read.npz import NpzFile
 from eande.studies.lorenz96.data import Data
 from eande.studies.lorenz96.methods import Fitted
 from eande.studies.lorenz96.ring import HALF_WIDTH, draw, reference_samples
@@ -62,11 +61,10 @@ def read_pictures(path: Path) -> dict[str, np.ndarray]:
     if not path.exists():
         return {}
     try:
-        with open_regular(path, at_most=_LARGEST_FILE) as file:
-            with ZipFile(file) as archive:
-                _check_pictures(archive)
-            file.seek(0)
-            return dict(np.load(file))
+        open_regular(path, at_most=_LARGEST_FILE).close()
+        with NpzFile.open(path) as file:
+            _check_pictures(path, file)
+            return {name: file.few(name) for name in file.names}
     except InputError as error:
         raise InputError(f"{error}; move it away, or use another --output") from None
     except Exception as error:  # a damaged archive has many ways to fail
@@ -76,17 +74,16 @@ def read_pictures(path: Path) -> dict[str, np.ndarray]:
         ) from None
 
 
-def _check_pictures(archive: ZipFile) -> None:
+def _check_pictures(path: Path, file: NpzFile) -> None:
     """Refuse arrays of other shapes before any of them is read."""
-    names = [name.removesuffix(".npy") for name in archive.namelist()]
-    check_labels("arrays", names)
-    check_keys("arrays", dict.fromkeys(names), ["phi"])
-    for name in names:
-        shape, dtype = npz_header(archive, name)
+    check_labels("arrays", file.names)
+    check_keys("arrays", dict.fromkeys(file.names), ["phi"])
+    for name in file.names:
+        shape, dtype = file.described(name)
         expected = (len(PICTURED), 2) if name == "phi" else (len(PICTURED), PIXELS, PIXELS)
         if shape != expected or dtype.kind != "f":
             raise InputError(
-                f"{archive.filename}: {name}: expected numbers of shape {show_shape(expected)}, "
+                f"{path}: {name}: expected numbers of shape {show_shape(expected)}, "
                 f"got {dtype} of shape {show_shape(shape)}"
             )
 
