@@ -51,7 +51,9 @@ UNCHECKED = {
     "EmbedAndEmulate.locate": "captured as a CUDA graph, where nothing may be looked at",
     "EmbedAndEmulate.score": "called by posteriors with what they embedded and checked",
     "Store.prepare": "called by simulate, which checks its arguments",
-    "Store.discard": "called by simulate with blocks of the store",
+    "Store.complete": "called by simulate with blocks of the store",
+    "Store.versions": "called by simulate with its own argument, checked there",
+    "Store.readable": "called by workers with their block",
     "Store.record": "called by workers with their block",
     "Store.write": "called by workers with their block",
     "Store.writing": "called by workers with their block",
@@ -504,6 +506,7 @@ CALLS: dict[str, Callable[[World], Call]] = {
             "embedding_dimension": count(3, called=("output of the encoder",)),
             "y_standardizer": instance(None, **_OPTIONAL),
             "phi_standardizer": instance(Standardizer(torch.zeros(2), torch.ones(2)), **_OPTIONAL),
+            "run_once": flag(True),
         },
     ),
     "EmbedAndEmulate.embed": lambda w: (
