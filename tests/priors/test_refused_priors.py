@@ -26,10 +26,6 @@ REFUSED = {
         lambda: eande.SamplerPrior(5),
         r"sampler: expected a function of \(n, seed\), got 5",
     ),
-    "a sampler of other arguments": (
-        lambda: eande.SamplerPrior(lambda: 0),
-        r"sampler: expected a function of \(n, seed\), got an error",
-    ),
     "a discrete distribution": (
         lambda: eande.DistributionPrior(Independent(Poisson(torch.ones(2)), 1)),
         "prior: expected a continuous Distribution, got the discrete Independent",
@@ -71,3 +67,8 @@ def test_what_cannot_be_is_refused_in_a_line(call, message):
 def test_lists_are_points_too():
     assert BOX.contains([[0.0], [2.0]]).tolist() == [True, False]
     assert BOX.log_prob([[0.0], [2.0]]).exp().tolist() == [0.5, 0.0]
+
+
+def test_a_sampler_of_other_arguments_is_named_as_code_of_the_users():
+    with pytest.raises(eande.UserCodeError, match=r"prior sampler: raised TypeError .* with n 2"):
+        eande.SamplerPrior(lambda: 0)

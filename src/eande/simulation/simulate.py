@@ -19,7 +19,6 @@ from eande.foundations.checks import (
     check_at_least,
     check_choice,
     check_count,
-    check_fits,
     check_flag,
     check_function,
     check_positive,
@@ -95,7 +94,6 @@ def simulate(
     if store is not None:
         as_path("store", store, kind="folder")
     known = as_prior(prior)
-    check_fits("n", n, 4 * known.dimension)
     if design == "even":
         known.sample_evenly(1, first=0, seed=seed)
     n = int(n)

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from filelock import FileLock, Timeout
 
 from eande.foundations.checks import InputError, check_same
 from eande.foundations.documents import as_document
@@ -26,6 +25,7 @@ from eande.foundations.files import (
     replacing,
     storing,
 )
+from eande.foundations.locks import locked
 from eande.foundations.paths import as_path
 from eande.studies.schema import Findings
 
@@ -129,27 +129,21 @@ def _compare_head(path: Path, head: Mapping[str, Any], stored: Mapping[str, Any]
 
 
 @contextmanager
-def locked(path: Path, *, seconds: float = _SECONDS_TO_LOCK) -> Iterator[None]:
+def alone(path: Path, *, seconds: float = _SECONDS_TO_LOCK) -> Iterator[None]:
     """Let no other process change a file, as long as all of them ask here first.
 
     Args:
         path: the file; the lock is a hidden file beside it.
         seconds: to wait for another process.
     """
-    lock = FileLock(path.with_name(f".{path.name}.lock"))
+    busy = (
+        f"{path}: expected a file that no other process writes, got one that is being written; "
+        "wait for it, or use another --output"
+    )
     with storing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            lock.acquire(timeout=seconds)
-        except Timeout:
-            raise InputError(
-                f"{path}: expected a file that no other process writes, got one that is being "
-                "written; wait for it, or use another --output"
-            ) from None
-    try:
+    with locked(path.with_name(f".{path.name}.lock"), seconds=seconds, busy=busy):
         yield
-    finally:
-        lock.release()
 
 
 class ResultFile:
@@ -169,7 +163,7 @@ class ResultFile:
         self.content = dict(head)
         self._began = time.perf_counter()
         self._open = ExitStack()
-        self._open.enter_context(locked(self.path, seconds=0))
+        self._open.enter_context(alone(self.path, seconds=0))
         clear_strays(self.path)
         check_writable(self.path)
 
@@ -238,7 +232,7 @@ class StoredRuns:
 
     def add(self, run: dict[str, Any]) -> None:
         """Add a run and write the file; where another process was faster, its run stays."""
-        with locked(self.path):
+        with alone(self.path):
             self._take_up()
             if self._key(run) in map(self._key, self.runs):
                 return

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from filelock import FileLock, Timeout
 from torch import Tensor, nn
 
 from eande.foundations.checks import InputError, check_count, check_same, check_shape, show
@@ -25,9 +24,9 @@ from eande.foundations.files import (
     check_writable,
     clear_strays,
     read_tensors,
-    storing,
     write_tensors,
 )
+from eande.foundations.locks import locked
 from eande.inference.loading import check_numbers, check_weights, load_weights
 from eande.training.state import TrainingState
 
@@ -262,19 +261,11 @@ def using(folder: Path | None) -> Iterator[None]:
         yield
         return
     check_writable(folder / "lock")
-    lock = FileLock(folder / "lock")
-    with storing(folder):
-        try:
-            lock.acquire(blocking=False)
-        except Timeout:
-            raise InputError(
-                f"checkpoint: expected a folder of its own, got {folder}: another fit is using "
-                "this folder"
-            ) from None
-    try:
+    busy = (
+        f"checkpoint: expected a folder of its own, got {folder}: another fit is using this folder"
+    )
+    with locked(folder / "lock", seconds=0, busy=busy):
         yield
-    finally:
-        lock.release()
 
 
 class CheckpointStore:

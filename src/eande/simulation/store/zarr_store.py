@@ -33,10 +33,10 @@ import numpy as np
 
 from eande.foundations.checks import InputError
 from eande.foundations.files import StorageError, clear_strays, replacing, sync
+from eande.foundations.locks import Lock, locked
 from eande.foundations.paths import as_path
 from eande.simulation.run.blocks import UNREADABLE, Outcome, SimulationError
 from eande.simulation.store.commits import CommitRecord, Committed, committed_blocks, read_commit
-from eande.simulation.store.locks import Lock, locked
 from eande.simulation.store.metadata import (
     FORMAT,
     ArrayDocument,
@@ -118,7 +118,8 @@ class Store:
                 return store
         with _writable(path):
             path.mkdir(parents=True, exist_ok=True)
-            if not os.path.lexists(path / "zarr.json") and not _is_new(path):
+            # In this order: where another process makes the store now, its zarr.json comes first.
+            if not _is_new(path) and not os.path.lexists(path / "zarr.json"):
                 raise InputError(
                     "store: expected a store or an empty folder, "
                     f"got {path} with other things in it, or without its zarr.json"
@@ -241,7 +242,7 @@ class Store:
         with _writable(self.path):
             _refuse_links(self.path, _FOLDERS)
             (self.path / "locks").mkdir(exist_ok=True)
-            lock = Lock.acquire(self.path / "locks" / f"{block:08d}", wait=False)
+            lock = Lock.acquire(self.path / "locks" / f"{block:08d}", seconds=0)
         try:
             yield lock is not None
         finally:

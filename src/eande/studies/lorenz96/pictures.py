@@ -15,7 +15,7 @@ from eande.studies.lorenz96.data import Data
 from eande.studies.lorenz96.methods import Fitted
 from eande.studies.lorenz96.ring import HALF_WIDTH, draw, reference_samples
 from eande.studies.outputs import write_figure
-from eande.studies.records import locked
+from eande.studies.records import alone
 from eande.studies.schema import check_keys, check_labels
 
 # The forcings whose posteriors are kept for the page, and pixels a side.
@@ -47,7 +47,7 @@ def keep_pictures(path: Path, name: str, model: Any, data: Data, finer: int) -> 
     for posterior in model.posteriors(data.test_y[chosen]):
         density = _density(posterior, side).unsqueeze(0)
         densities.append(functional.avg_pool2d(density, finer)[0].cpu().numpy())
-    with locked(path):
+    with alone(path):
         arrays = read_pictures(path)
         arrays["phi"] = data.test_phi[chosen].numpy()
         arrays[name] = np.stack(densities).astype(np.float32)
