@@ -279,13 +279,37 @@ def _plan(round: Round) -> Plan:
 
 def _whole(round: Round, plan: Plan) -> str:
     """Make the same store in one go, beside it; return the checksum of what is in it."""
+    whole = round.folder / "whole.zarr"
 
-    def make() -> None:
-        made = replace(plan, executor=None).simulate(round.folder / "whole.zarr")
+    def make(redo: str | None = None) -> None:
+        made = replace(plan, executor=None).simulate(whole, redo=redo)
         (round.folder / "expected").write_text(digest(made.phi, made.y[:]))
 
-    round.must(make)
+    if plan.redo != "failed":
+        round.must(make)
+    else:
+        flag = _failing(round)
+        round.must(make)
+        flag.unlink()
+        round.must(lambda: make("failed"))
     return (round.folder / "expected").read_text()
+
+
+def _failing(round: Round) -> Path:
+    """Let some simulations fail, as long as the file is there that this returns."""
+    flag = round.folder / "fails"
+    os.environ["EANDE_SOAK_FAILS"] = str(flag)
+    flag.touch()
+    return flag
+
+
+def _good(path: Path) -> dict[bytes, bytes]:
+    """Return the simulations of a store that succeeded, data by parameters."""
+    made = eande.Simulations.open(path)
+    return {
+        phi.numpy().tobytes(): y.numpy().tobytes()
+        for phi, y in zip(made.phi, made.y[:], strict=True)
+    }
 
 
 def _shards(path: Path) -> list[Path]:
@@ -316,10 +340,8 @@ def kill_store(round: Round) -> None:
     expected = _whole(round, plan)
     # Workers need a second to start.
     within = 0.7 * (time.monotonic() - began) + (0.0 if plan.executor is None else 1.0)
-    flag = round.folder / "fails"
-    os.environ["EANDE_SOAK_FAILS"] = str(flag)
     if plan.redo == "failed":
-        flag.touch()
+        flag = _failing(round)
         round.must(lambda: plan.simulate(plan.path))
         flag.unlink()
     elif plan.redo == "damaged":
@@ -328,8 +350,11 @@ def kill_store(round: Round) -> None:
             _flip(file, round.rng)
     for _ in range(round.rng.randrange(3, 8)):
         before = {} if plan.redo else _complete(plan.path)
+        good = _good(plan.path) if plan.redo == "failed" else {}
         round.kill(lambda: plan.simulate(plan.path, redo=plan.redo), within)
         _keeps(before)
+        if good and not good.items() <= _good(plan.path).items():
+            raise Failed("simulations that had succeeded are lost or changed")
     round.must(lambda: plan.simulate(plan.path, redo=plan.redo))
     round.must(lambda: plan.verify(expected))
     round.no_strays()
@@ -358,7 +383,7 @@ def fault_store(round: Round) -> None:
 def writers(round: Round) -> None:
     """Let four processes write, one read and one train at the same time."""
     plan = _plan(round)
-    plan = replace(plan, sizes=plan.sizes[-1:], executor=None)
+    plan = replace(plan, sizes=plan.sizes[-1:], executor=None, redo=None)
     expected = _whole(round, plan)
 
     def read() -> None:

@@ -43,12 +43,13 @@ def test_a_benchmark_runs_at_toy_size(tmp_path, script, options):
 SOAKED = (
     ["kill-store", "kill-fit", "kill-save"],
     ["fault-store", "fault-fit", "fault-save", "fault-results"],
-    ["fuzz-results"],
+    ["fuzz-results", "fuzz-model", "fuzz-store"],
+    ["writers"],
 )
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("scenarios", SOAKED, ids=["kills", "faults", "documents"])
+@pytest.mark.parametrize("scenarios", SOAKED, ids=["kills", "faults", "documents", "writers"])
 def test_some_rounds_of_trouble_leave_no_trace(tmp_path, scenarios):
     output = tmp_path / "soak.json"
     command = [sys.executable, str(ROOT / "benchmarks" / "soak.py"), "--output", str(output)]

@@ -227,6 +227,6 @@ def test_a_disk_that_stays_full_says_so_in_one_line_also_when_the_file_is_closed
 
 
 def test_a_file_of_tensors_takes_the_temporary_files_of_dead_processes_with_it(tmp_path):
-    (tmp_path / "model.123.abc.tmp").write_text("half")
+    (tmp_path / "model.123.0123abcd.tmp").write_text("half")
     write_tensors(tmp_path / "model", "model", {}, {"x": torch.zeros(2)})
     assert [file.name for file in tmp_path.iterdir()] == ["model"]

@@ -17,6 +17,7 @@ import hashlib
 import json
 import math
 import os
+import re
 import secrets
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -36,6 +37,8 @@ _LARGEST_DOCUMENT = 2**26
 # Of a tensor's numbers: how many torch can count, and bytes of the widest.
 _MOST_NUMBERS = 2**60
 _WIDEST_NUMBER = 16
+# The names of temporary files.
+_TEMPORARY = re.compile(r"(?P<name>.+)\.\d+\.[0-9a-f]{8}\.tmp", re.DOTALL)
 # What a reader is told of each tensor before any is read.
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -122,19 +125,31 @@ def _open_temporary(path: Path) -> tuple[Path, IO[bytes]]:
 
 
 def clear_strays(path: Path) -> None:
-    """Remove the temporary files that dead processes left of ``path``; those of the living stay.
+    """Remove the temporary files that dead processes left of ``path``; those of the living stay."""
+    clear_folder(path.parent, path.name)
+
+
+def clear_folder(folder: Path, name: str | None = None) -> None:
+    """Remove the temporary files that dead processes left in a folder; those of the living stay.
 
     Args:
-        path: the file they would have become; its name may have wildcards.
+        folder: where; its own folders are not looked into.
+        name: of the file they would have become; None for any.
     """
-    for stray in path.parent.glob(f"{path.name}.*.tmp"):
-        try:
-            with open_regular(stray) as file:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                stray.unlink()
-        except (InputError, OSError):
-            # Held by a living process, gone, or not ours to remove.
+    try:
+        found = os.listdir(folder)
+    except OSError:
+        return  # nothing there, or nothing that we may see
+    for stray in found:
+        of = _TEMPORARY.fullmatch(stray)
+        if of is None or name not in (None, of["name"]):
             continue
+        try:
+            with open_regular(folder / stray) as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                (folder / stray).unlink()
+        except (InputError, OSError):
+            continue  # held by a living process, gone, or not ours to remove
 
 
 def check_writable(path: Path) -> None:
@@ -147,6 +162,7 @@ def check_writable(path: Path) -> None:
         if path.is_dir():
             raise StorageError(f"{path}: expected the name of a file, got a folder")
         path.parent.mkdir(parents=True, exist_ok=True)
+        clear_strays(path)
         temporary, file = _open_temporary(path)
         try:
             with file:

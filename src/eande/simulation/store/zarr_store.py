@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 
 from eande.foundations.checks import InputError
-from eande.foundations.files import StorageError, clear_strays, replacing, sync
+from eande.foundations.files import StorageError, clear_folder, clear_strays, replacing, sync
 from eande.foundations.locks import Lock, locked
 from eande.foundations.paths import as_path
 from eande.simulation.run.blocks import UNREADABLE, Outcome, SimulationError
@@ -115,6 +115,7 @@ class Store:
             check_same_call(path, wanted, asdict(store.about))
             if store.about.extents[-1] == n:
                 # Nothing to make or extend: where all is complete, the folder may be read-only.
+                _clear(path)
                 return store
         with _writable(path):
             path.mkdir(parents=True, exist_ok=True)
@@ -128,8 +129,7 @@ class Store:
             for folder in ("locks", "commits"):
                 (path / folder).mkdir(exist_ok=True)
             with locked(path / "locks" / "store"):
-                for pattern in ("zarr.json", "*/zarr.json", "commits/*.json"):
-                    clear_strays(path / pattern)
+                _clear(path)
                 if not os.path.lexists(path / "zarr.json"):
                     size = default_size if block_size is None else block_size
                     _make(path, n, about, dimension, size)
@@ -429,6 +429,12 @@ class Store:
                 with _writable(self.path), locked(self.path / "locks" / "store"):
                     if not self._has_data():
                         shutil.rmtree(self.path / "y")
+
+
+def _clear(path: Path) -> None:
+    """Remove what killed processes left of metadata and records; a block clears its own."""
+    for folder in (path, path / "phi", path / "y", path / "commits"):
+        clear_folder(folder)
 
 
 def _is_new(path: Path) -> bool:
