@@ -127,7 +127,8 @@ def simulate(
         if scheduler.reasons:
             warnings.warn(
                 f"{scheduler.reasons.total()} of {scheduler.ended} simulations failed "
-                f"({summarize_reasons(scheduler.reasons.elements())}): see simulations.failures",
+                f"({summarize_reasons(scheduler.reasons.elements())}): see simulations.failures; "
+                f"the first alone: {scheduler.once_more}",
                 EandeWarning,
                 stacklevel=2,
             )

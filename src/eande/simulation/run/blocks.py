@@ -224,6 +224,19 @@ def _run_rows(simulator: Simulator, job: Job, begin: Callable[[int | None], None
     return _screened(job.phi, y, failed, smooth=isinstance(simulator, Each))
 
 
+def once_more(simulator: Simulator, job: Job, row: int) -> str:
+    """Return the line of Python that runs one simulation of a block again, alone.
+
+    It has the random stream that :func:`_run_rows` gives it, so that what raised an exception does
+    so again.
+    """
+    seed = derive_seed(job.seed, "simulator", job.block, row)
+    one = isinstance(simulator, Each)
+    phi = (job.phi[row] if one else job.phi[row : row + 1]).tolist()
+    name = "function" if one else "simulator"
+    return f"{name}(np.array({phi}, dtype=np.float32), np.random.default_rng({seed}))"
+
+
 def _as_numbers(given: Any) -> np.ndarray:
     """Take an array or tensor of real numbers; anything else is a mistake in the simulator."""
     if hasattr(given, "detach"):

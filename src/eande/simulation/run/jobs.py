@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from eande.simulation.run.blocks import Job, Outcome, Simulator, run_block
+from eande.simulation.run.blocks import Job, Outcome, Simulator, once_more, run_block
 
 # What ``begin`` is told before a block is written.
 WRITING = "writing"
@@ -58,12 +58,14 @@ class Report:
             is simulating it) or ``"dropped"`` (not kept).
         reasons: of its failed simulations.
         outcome: the simulations themselves where there is no store.
+        once_more: how to run the first of the failed simulations again.
     """
 
     block: int
     state: str
     reasons: tuple[str, ...] = ()
     outcome: Outcome | None = None
+    once_more: str = ""
 
 
 def run_job(
@@ -84,7 +86,7 @@ def run_job(
     """
     if open_store is None:
         outcome = run_block(simulator, job, begin)
-        return Report(job.block, "done", tuple(outcome.failed.values()), outcome)
+        return _done(simulator, job, outcome, outcome)
     store = open_store()
     with store.writing(job.block) as held:
         if not held:
@@ -103,4 +105,10 @@ def run_job(
             outcome = outcome.over(stored)
         begin(WRITING)
         written = store.write(job.block, outcome)
-        return Report(job.block, "done", tuple(written.failed.values()))
+        return _done(simulator, job, written)
+
+
+def _done(simulator: Simulator, job: Job, made: Outcome, returned: Outcome | None = None) -> Report:
+    first = next(iter(made.failed), None)
+    line = "" if first is None else once_more(simulator, job, first)
+    return Report(job.block, "done", tuple(made.failed.values()), returned, line)
