@@ -59,7 +59,8 @@ def test_some_rounds_of_trouble_leave_no_trace(tmp_path, scenarios):
     content = json.loads(output.read_text())
     assert content["failures"] == []
     assert content["totals"]["rounds"] == 6
-    assert sum(content["totals"].get(name, 0) for name in ("kills", "faults", "documents")) > 6
+    if scenarios != ["writers"]:
+        assert sum(content["totals"].get(name, 0) for name in ("kills", "faults", "documents")) > 6
 
 
 @pytest.mark.thorough

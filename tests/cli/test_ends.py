@@ -28,7 +28,14 @@ def start(folder, *options, processes=2):
 def workers(process):
     """The processes that have begun to work: a session of their own is what they begin with."""
     listed = children(process.pid)
-    return [pid for pid in listed if os.getsid(pid) == pid]
+    return [pid for pid in listed if leads_a_session(pid)]
+
+
+def leads_a_session(pid):
+    try:
+        return os.getsid(pid) == pid
+    except ProcessLookupError:  # it ended since it was listed
+        return False
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])

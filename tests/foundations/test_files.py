@@ -1,5 +1,6 @@
 """Files written in one step, and the refusal of another call."""
 
+import errno
 import io
 import json
 import os
@@ -230,3 +231,15 @@ def test_a_file_of_tensors_takes_the_temporary_files_of_dead_processes_with_it(t
     (tmp_path / "model.123.0123abcd.tmp").write_text("half")
     write_tensors(tmp_path / "model", "model", {}, {"x": torch.zeros(2)})
     assert [file.name for file in tmp_path.iterdir()] == ["model"]
+
+
+def test_a_file_system_without_locks_is_written_all_the_same(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    (tmp_path / "x.json.1.00000000.tmp").write_text("of a living or a dead process")
+    write_json(tmp_path / "x.json", {"a": 1})
+    clear_strays(tmp_path / "x.json")
+    assert read_json(tmp_path / "x.json", "a document") == {"a": 1}
+    assert len(list(tmp_path.iterdir())) == 2

@@ -165,7 +165,7 @@ def test_a_run_that_does_not_fit_on_the_disk_leaves_the_others(tmp_path, monkeyp
 
 
 def test_temporary_files_of_dead_processes_are_removed(tmp_path):
-    stray = tmp_path / "some.json.123.abc.tmp"
+    stray = tmp_path / "some.json.123.0123abcd.tmp"
     stray.write_text("{")
     StoredRuns(tmp_path / "some.json", Kind, {}, ["seed"])
     assert not stray.exists()

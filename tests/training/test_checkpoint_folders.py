@@ -106,7 +106,7 @@ def test_the_unfinished_file_of_a_living_process_stays(tmp_path):
         file.write(b"half")
         file.flush()
         (theirs,) = tmp_path.glob("*.tmp")
-        dead = tmp_path / "main.safetensors.1.abc.tmp"
+        dead = tmp_path / "main.safetensors.1.0123abcd.tmp"
         dead.write_text("of a dead process")
         fit(checkpoint=tmp_path)
         assert theirs.exists()

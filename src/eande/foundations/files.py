@@ -12,6 +12,7 @@ without it.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import json
@@ -113,7 +114,7 @@ def _open_temporary(path: Path) -> tuple[Path, IO[bytes]]:
         # "x" neither follows a symbolic link nor takes a file that is there.
         file = temporary.open("xb")
         try:
-            fcntl.flock(file, fcntl.LOCK_EX)
+            _lock(file)
             # Between opening and locking, another process may have taken it for debris.
             if os.fstat(file.fileno()).st_nlink:
                 return temporary, file
@@ -122,6 +123,15 @@ def _open_temporary(path: Path) -> tuple[Path, IO[bytes]]:
             temporary.unlink(missing_ok=True)
             raise
         file.close()
+
+
+def _lock(file: IO[bytes]) -> None:
+    """Lock a file; on a file system without locks nobody takes it for debris either."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX)
+    except OSError as error:
+        if error.errno not in (errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK):
+            raise
 
 
 def clear_strays(path: Path) -> None:
