@@ -506,13 +506,16 @@ def _save(round: Round, times: int) -> Callable[[], object]:
 
 def _one_of_both(round: Round, known: set[str]) -> None:
     path = round.folder / "model.eande"
-    if path.exists() and _content(path) not in known:
+    if not path.exists():
+        raise Failed("a model that was saved is gone")
+    if _content(path) not in known:
         raise Failed("the file is neither the old model nor the new one")
 
 
 def kill_save(round: Round) -> None:
     """Kill a process that saves one model over another."""
     known = _two_models(round)
+    round.must(_save(round, 1))
     for _ in range(12):
         round.kill(_save(round, 100), 0.3)
         _one_of_both(round, known)
