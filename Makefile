@@ -1,6 +1,7 @@
 # Everything a newcomer needs: each target sets up its own virtual environment with pinned packages first.
 PYTHON ?= python3
 VENV ?= .venv
+MINUTES ?= 60
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
@@ -35,7 +36,7 @@ reproduce: $(READY)
 
 # An hour of kills, full disks, several writers and fuzzed files; exit code 1 on a failure.
 soak: $(READY)
-	$(BIN)/python benchmarks/soak.py --minutes 60 --seed 0
+	$(BIN)/python benchmarks/soak.py --minutes $(MINUTES) --seed 0
 
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "eande needs Python 3.11 or newer, got $$($(PYTHON) --version); set PYTHON="; exit 1; }
