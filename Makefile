@@ -1,10 +1,11 @@
 # Everything a newcomer needs: each target sets up its own virtual environment with pinned packages first.
 PYTHON ?= python3
 VENV ?= .venv
+MINUTES ?= 60
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test-quick test test-all lint format reproduce clean
+.PHONY: demo test-quick test test-all lint format reproduce soak clean
 
 demo: $(READY)
 	rm -rf out
@@ -32,6 +33,10 @@ format: $(READY)
 
 reproduce: $(READY)
 	$(BIN)/eande reproduce synthetic
+
+# An hour of kills, full disks, several writers and fuzzed files; exit code 1 on a failure.
+soak: $(READY)
+	$(BIN)/python benchmarks/soak.py --minutes $(MINUTES) --seed 0
 
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "eande needs Python 3.11 or newer, got $$($(PYTHON) --version); set PYTHON="; exit 1; }

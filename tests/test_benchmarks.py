@@ -39,6 +39,51 @@ def test_a_benchmark_runs_at_toy_size(tmp_path, script, options):
     assert {"study", "settings", "seed", "provenance", "seconds"} <= set(content)
 
 
+# Of those whose rounds take seconds; the whole is `make soak`.
+SOAKED = (
+    ["kill-store", "kill-fit", "kill-save"],
+    ["fault-store", "fault-fit", "fault-save", "fault-results"],
+    ["fuzz-results", "fuzz-model", "fuzz-store"],
+    ["writers"],
+)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("scenarios", SOAKED, ids=["kills", "faults", "documents", "writers"])
+def test_some_rounds_of_trouble_leave_no_trace(tmp_path, scenarios):
+    output = tmp_path / "soak.json"
+    command = [sys.executable, str(ROOT / "benchmarks" / "soak.py"), "--output", str(output)]
+    options = ["--minutes", "1", "--rounds", "6", "--seed", "0", "--only", *scenarios]
+    done = subprocess.run([*command, *options], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    content = json.loads(output.read_text())
+    assert content["failures"] == []
+    assert content["totals"]["rounds"] == 6
+    if scenarios != ["writers"]:
+        assert sum(content["totals"].get(name, 0) for name in ("kills", "faults", "documents")) > 6
+
+
+@pytest.mark.thorough
+def test_a_soak_that_finds_something_says_how_to_see_it_again(tmp_path):
+    """Here a reader that takes too long for every document."""
+    output = tmp_path / "soak.json"
+    code = (
+        "import soak, sys; soak.SECONDS_FOR_A_DOCUMENT = 0; "
+        f"sys.argv[1:] = ['--only', 'fuzz-results', '--rounds', '1', '--seed', '5', "
+        f"'--output', {str(output)!r}]; soak.main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT / "benchmarks",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1, done.stderr
+    (failure,) = json.loads(output.read_text())["failures"]
+    assert failure["again"] == "--only fuzz-results --seed 5 --rounds 1"
+
+
 def test_the_reasons_for_the_default_similarity_are_quoted():
     content = json.loads((ROOT / "results" / "similarities.json").read_text())
     page = (ROOT / "docs" / "method.md").read_text()

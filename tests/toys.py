@@ -21,3 +21,17 @@ def fragile(phi, rng):
     if phi[1] < -0.9:
         return np.zeros(3)
     return one(phi, rng)
+
+
+def unlucky(phi, rng):
+    drawn = rng.random()
+    if drawn < 0.1:
+        raise ValueError(f"{drawn} for {phi.tolist()}")
+    return phi + drawn
+
+
+def unlucky_batch(phi, rng):
+    drawn = rng.random(len(phi))
+    if drawn.min() < 0.1:
+        raise ValueError(f"{drawn.min()} for {phi[drawn.argmin()].tolist()}")
+    return phi + drawn[:, None]

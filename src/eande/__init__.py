@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from eande.diagnostics.diagnose import diagnose
     from eande.diagnostics.diagnosis import Diagnosis
     from eande.diagnostics.identifiability import Identifiability, identifiability
-    from eande.foundations.checks import EandeWarning, InputError
+    from eande.foundations.checks import EandeWarning, InputError, UserCodeError
     from eande.inference.ensemble import ensemble
     from eande.inference.loading import load
     from eande.inference.model import EmbedAndEmulate
@@ -95,6 +95,7 @@ _HOMES = {
     "SimulationError": "simulation.run.blocks",
     "InputError": "foundations.checks",
     "EandeWarning": "foundations.checks",
+    "UserCodeError": "foundations.checks",
 }
 # eande.plots.diagnosis(…) and eande.bridges.sbi work after `import eande` alone.
 _SUBMODULES = ("plots", "bridges")
@@ -136,6 +137,7 @@ __all__ = [
     "SimulationError",
     "InputError",
     "EandeWarning",
+    "UserCodeError",
 ]
 
 

@@ -83,11 +83,11 @@ CASES = {
     ),
     "y of one axis": (
         lambda: eande.calibrate(gaussian(), other(y=torch.zeros(40))),
-        r"y: expected shape \(n, 1\), got \(40,\)",
+        r"y: expected one datum per row of phi, 40, got shape \(40,\)",
     ),
     "y too short": (
         lambda: eande.calibrate(gaussian(), other(y=torch.zeros(39, 1))),
-        "phi and y: expected the same length, got 40 and 39",
+        r"y: expected one datum per row of phi, 40, got shape \(39, 1\)",
     ),
     "NaN in y": (
         lambda: eande.calibrate(gaussian(), other(y=torch.full((40, 1), torch.nan))),

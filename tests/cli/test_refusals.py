@@ -15,7 +15,7 @@ from helpers.command_line import refused
     [
         ("{", "expected a result file, got something damaged"),
         ("[]", "expected a result file, got a list"),
-        ("{}", "expected a result file with study"),
+        ("{}", "expected a field `study`, got none"),
     ],
 )
 def test_damaged_result_files_are_refused_before_any_work(content, message, tmp_path):

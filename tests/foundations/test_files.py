@@ -1,5 +1,7 @@
 """Files written in one step, and the refusal of another call."""
 
+import errno
+import io
 import json
 import os
 from concurrent.futures import ThreadPoolExecutor
@@ -205,3 +207,39 @@ def test_what_is_no_json_object_is_refused_in_one_line(text, tmp_path):
     path.write_text(text)
     with pytest.raises(InputError, match=r"x.json: expected a result file, got "):
         read_json(path, "a result file")
+
+
+def test_a_disk_that_stays_full_says_so_in_one_line_also_when_the_file_is_closed(tmp_path):
+    class Full(io.FileIO):
+        def write(self, content):
+            raise OSError(28, "No space left on device")
+
+    def opened(path, mode):
+        return io.BufferedWriter(Full(path, mode.replace("b", "")))
+
+    path = tmp_path / "file"
+    path.write_text("before")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Path, "open", opened)
+        with pytest.raises(StorageError, match="No space left on device"):
+            write_json(path, {"small": "enough to wait in the buffer"})
+    assert [file.name for file in tmp_path.iterdir()] == ["file"]
+    assert path.read_text() == "before"
+
+
+def test_a_file_of_tensors_takes_the_temporary_files_of_dead_processes_with_it(tmp_path):
+    (tmp_path / "model.123.0123abcd.tmp").write_text("half")
+    write_tensors(tmp_path / "model", "model", {}, {"x": torch.zeros(2)})
+    assert [file.name for file in tmp_path.iterdir()] == ["model"]
+
+
+def test_a_file_system_without_locks_is_written_all_the_same(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    (tmp_path / "x.json.1.00000000.tmp").write_text("of a living or a dead process")
+    write_json(tmp_path / "x.json", {"a": 1})
+    clear_strays(tmp_path / "x.json")
+    assert read_json(tmp_path / "x.json", "a document") == {"a": 1}
+    assert len(list(tmp_path.iterdir())) == 2

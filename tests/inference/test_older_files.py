@@ -59,7 +59,7 @@ def test_a_checkpoint_of_another_format_is_refused_with_what_to_do(tmp_path):
     phi = prior.sample(100, seed=0)
     with pytest.raises(
         eande.InputError,
-        match=r"expected a checkpoint of format 2, got 1, of another version of eande: "
+        match=r"expected a checkpoint of format 3, got 1, of another version of eande: "
         "use another folder, or delete it to begin anew",
     ):
         eande.fit(

@@ -128,11 +128,11 @@ def without(prefix):
         ),
         (
             lambda document, tensors: document["members"].pop(),
-            r"joint\.eande: expected tensors of 2 members, got member\.2, too",
+            r"joint\.eande: expected tensors of 2 members, got 'member\.2', too",
         ),
         (
             lambda document, tensors: document["members"].clear(),
-            "expected tensors of 0 members, got member",
+            "expected tensors of 0 members, got 'member",
         ),
         (
             lambda document, tensors: document.update(format=99),

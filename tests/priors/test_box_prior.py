@@ -34,7 +34,7 @@ def test_densities_of_whole_and_of_double_numbers_are_right():
 CASES = {
     "names text": (
         lambda: eande.BoxPrior([0, 1], [1, 2], names="ab"),
-        "names: expected a list of 2 names, got the text 'ab'",
+        "names: expected a list of 2 names, got 'ab'",
     ),
     "box too fine for float32": (
         lambda: eande.BoxPrior([1e8 - 1], [1e8 + 1]),

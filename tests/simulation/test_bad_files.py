@@ -1,6 +1,7 @@
 """Files that are no simulations, or damaged, are named."""
 
 import io
+import os
 import re
 import struct
 import zipfile
@@ -116,7 +117,7 @@ def test_arrays_of_their_own_are_no_simulation(tmp_path):
     with (tmp_path / "run.npz").open("wb") as file:
         np.save(file, Y)
     with pytest.raises(
-        InputError, match=r"run\.npz: expected data that can be read, got TypeError"
+        InputError, match=r"run\.npz: expected data that can be read, got BadZipFile"
     ):
         Simulations.from_files(tmp_path)
 
@@ -130,7 +131,7 @@ BAD_FILES = {
         lambda folder: f"{folder}/*.npz",
         "files: expected a folder or a list of files, got {}/*.npz",
     ),
-    "a number": (lambda folder: 3, "files: expected a folder or a list of files, got 3"),
+    "a number": (lambda folder: 3, "files: expected the name of a folder, got 3"),
     "an empty list": (
         lambda folder: [],
         "files: expected at least one of .npz, .nc, .nc4, .cdf, got none in []",
@@ -208,9 +209,7 @@ def test_files_that_change_after_opening_are_noticed(write, suffix, tmp_path):
     ):
         y.windows(torch.tensor([0]), torch.tensor([0]), 5)
     path.unlink()
-    with pytest.raises(
-        InputError, match=f"run.{suffix}, y: expected data that can be read, got FileNotFoundError"
-    ):
+    with pytest.raises(InputError, match=f"run.{suffix}: expected a file, got nothing there"):
         y[0]
     with pytest.raises(
         InputError, match=f"run.{suffix}: expected data that can be read, got FileNotFoundError"
@@ -262,3 +261,110 @@ def test_an_array_shorter_than_its_header_says_is_noticed(length, tmp_path):
         r"many|ValueError: EOF: reading)",
     ):
         y.windows(torch.tensor([0]), torch.tensor([T - length]), length)
+
+
+def test_a_window_of_a_damaged_member_fails_its_checksum(tmp_path):
+    path = tmp_path / "run.npz"
+    as_npz(path, PHI[0], np.tile(Y[0], (100, 1)))
+    y = Simulations.from_files(tmp_path).y
+    window = (torch.tensor([0]), torch.tensor([3]), 5)
+    expected = y.windows(*window)
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 64
+    path.write_bytes(content)
+    for _ in range(2):
+        with pytest.raises(InputError, match=r"run\.npz, y.*got BadZipFile: Bad CRC-32"):
+            y.windows(*window)
+    content[len(content) // 2] ^= 64
+    path.write_bytes(content)
+    assert torch.equal(y.windows(*window), expected)
+
+
+def npy(header, numbers=b"", version=1):
+    text = header.encode() + b"\n"
+    return b"\x93NUMPY" + bytes([version, 0]) + struct.pack("<H", len(text)) + text + numbers
+
+
+def archived(path, compression=zipfile.ZIP_STORED, **members):
+    with zipfile.ZipFile(path, "w", compression) as archive:
+        for name, content in members.items():
+            archive.writestr(f"{name}.npy", content)
+
+
+def header_of(shape):
+    return f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}, }}"
+
+
+GOOD = npy(header_of("(2,)"), bytes(16))
+BAD_HEADERS = {
+    "huge": header_of("(1000000000, 1000000000)"),
+    "beyond 64 bits": header_of(f"({10**30},)"),
+    "negative": header_of("(-1,)"),
+    "negative twice": header_of("(-1, -2)"),
+    "more than there is": header_of("(3,)"),
+    "less than there is": header_of("(1,)"),
+    "nested": "(" * 5_000,
+    "no header": "{}",
+    "broken": "{'descr': '<f8', 'shape': (2L",
+    "words": "import os",
+    "kind of its own": "{'descr': [('a', '<f8')], 'fortran_order': False, 'shape': (2,), }",
+}
+
+
+@pytest.mark.parametrize("member", ["phi", "y"])
+@pytest.mark.parametrize("header", BAD_HEADERS.values(), ids=BAD_HEADERS)
+def test_a_header_that_cannot_be_true_is_refused_in_a_line(tmp_path, header, member):
+    members = {"phi": GOOD, "y": GOOD} | {member: npy(header, bytes(16))}
+    archived(tmp_path / "run.npz", **members)
+    with pytest.raises(InputError) as caught:
+        _ = Simulations.from_files(tmp_path).y[:]
+    assert "run.npz" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_header_of_python_2_is_read(tmp_path):
+    archived(tmp_path / "run.npz", phi=npy(header_of("(2L,)"), bytes(16)), y=GOOD)
+    assert Simulations.from_files(tmp_path).phi.tolist() == [[0, 0]]
+
+
+def test_parameters_that_would_fill_the_memory_are_not_read(tmp_path):
+    """Four million zeros take a few kilobytes, compressed."""
+    number = 4_000_000
+    content = npy(header_of(f"({number},)"), bytes(8 * number))
+    archived(tmp_path / "run.npz", zipfile.ZIP_DEFLATED, phi=content, y=GOOD)
+    with pytest.raises(
+        InputError, match=r"run\.npz, phi: expected at most 1000000 numbers, got 4000000"
+    ):
+        Simulations.from_files(tmp_path)
+
+
+@pytest.mark.parametrize("compression", [zipfile.ZIP_LZMA, zipfile.ZIP_BZIP2])
+def test_other_compressions_are_read_and_their_damage_is_said(tmp_path, compression):
+    path = tmp_path / "run.npz"
+    archived(path, compression, phi=GOOD, y=npy(header_of("(2000,)"), Y.tobytes()[:800] * 20))
+    y = Simulations.from_files(tmp_path).y
+    assert y[:].shape == (1, 2_000)
+    whole = path.read_bytes()
+    lines = []
+    for place in range(200, len(whole), 7):
+        content = bytearray(whole)
+        content[place] ^= 255
+        path.write_bytes(content)
+        try:
+            _ = y[:]
+        except InputError as error:
+            lines.append(str(error))
+    assert len(lines) > 50
+    assert all("run.npz" in line and "\n" not in line for line in lines)
+
+
+def test_a_file_that_becomes_a_pipe_is_refused(tmp_path):
+    for write, name in ((as_npz, "run.npz"), (as_netcdf, "run.nc")):
+        folder = tmp_path / write.__name__
+        folder.mkdir()
+        write(folder / name, PHI[0], Y[0])
+        y = Simulations.from_files(folder).y
+        (folder / name).unlink()
+        os.mkfifo(folder / name)
+        with pytest.raises(InputError, match="expected a file, got a pipe"):
+            _ = y[:]

@@ -137,10 +137,10 @@ def test_a_store_of_a_newer_format_is_refused(tmp_path):
     for call in (lambda: eande.Simulations.open(path), lambda: simulate(20, path)):
         with pytest.raises(
             eande.InputError,
-            match="expected a store of format 1 or older, got format 99: it was written by a "
+            match="expected a store of format 2 or older, got format 99: it was written by a "
             "newer version",
         ):
             call()
     (path / "zarr.json").write_text("{")
-    with pytest.raises(eande.InputError, match=r"expected an eande store, got a zarr.json"):
+    with pytest.raises(eande.InputError, match=r"zarr.json: expected the metadata of an"):
         eande.Simulations.open(path)

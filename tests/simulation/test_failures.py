@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import eande
-from toys import fragile, noisy, one
+from toys import fragile, noisy, one, unlucky, unlucky_batch
 
 BOX = eande.BoxPrior([-1, -1], [1, 1])
 
@@ -224,3 +224,16 @@ def test_failed_simulations_are_tried_again_on_request(tmp_path):
     whole = simulate(simulator, 60, store=tmp_path / "s.zarr", redo="failed")
     assert len(whole.failures) == 0
     assert torch.equal(whole.y[:], simulate(eande.each(one)).y)
+
+
+@pytest.mark.parametrize("executor", [None, 2])
+@pytest.mark.parametrize("one_by_one", [False, True])
+def test_the_line_in_the_warning_runs_the_failed_simulation_again(executor, one_by_one):
+    simulator = eande.each(unlucky) if one_by_one else unlucky_batch
+    with pytest.warns(eande.EandeWarning, match="the first alone: ") as caught:
+        simulations = eande.simulate(simulator, BOX, 60, seed=3, executor=executor, progress=False)
+    line = str(caught[0].message).partition("the first alone: ")[2]
+    names = {"np": np, "simulator": unlucky_batch, "function": unlucky}
+    with pytest.raises(ValueError) as raised:  # noqa: PT011 (its message is compared below)
+        eval(line, names)
+    assert str(raised.value) in " ".join(simulations.failures.reasons)

@@ -1,5 +1,6 @@
 """A store of other simulations is refused: what counts as a setting of a simulator."""
 
+import dataclasses
 import functools
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import pytest
 import torch
 
 import eande
+from eande.simulation.store.metadata import write_description
 from eande.simulation.store.provenance import describe_simulator
 from eande.simulators.von_mises_fisher import VonMisesFisher
 from helpers.stores import BLOCK, BOX, assert_same, noisy, simulate
@@ -240,3 +242,243 @@ def test_a_prior_known_by_draws_is_compared_by_draws(tmp_path):
             store=tmp_path / "s.zarr",
             progress=False,
         )
+
+
+def applied(function):
+    def simulator(phi, rng):
+        return function(phi)
+
+    return simulator
+
+
+# Functions of one name.
+WAYS = (lambda phi: +phi, lambda phi: -phi)
+
+
+def plus(phi):
+    return +phi
+
+
+def minus(phi):
+    return -phi
+
+
+def step(phi):
+    return WAY(phi)
+
+
+WAY = plus
+
+
+def stepping(phi, rng):
+    return step(phi)
+
+
+class Applying:
+    def __init__(self, function):
+        self.function = function
+
+    def __call__(self, phi, rng):
+        return self.function(phi)
+
+
+def with_default(function):
+    def simulator(phi, rng, way=function):
+        return way(phi)
+
+    return simulator
+
+
+def with_keyword(function):
+    return functools.partial(lambda phi, rng, way: way(phi), way=function)
+
+
+def in_a_table(function):
+    table = {"way": function}
+    return lambda phi, rng: table["way"](phi)
+
+
+def nested(function):
+    return applied(applied_to_one(function))
+
+
+def applied_to_one(function):
+    return lambda phi: 1 * function(phi)
+
+
+USERS = {
+    "captured": applied,
+    "an attribute": Applying,
+    "a default": with_default,
+    "an argument": with_keyword,
+    "in a dictionary": in_a_table,
+    "two functions deep": nested,
+}
+
+
+@pytest.mark.parametrize("make", USERS.values(), ids=USERS)
+def test_another_function_that_is_used_makes_another_simulator(tmp_path, make):
+    path = tmp_path / "s.zarr"
+    eande.simulate(make(WAYS[0]), BOX, 20, store=path, progress=False)
+    assert len(eande.simulate(make(WAYS[0]), BOX, 40, store=path, progress=False)) == 40
+    with pytest.raises(eande.InputError, match=r"expected a store with simulator\.functions\."):
+        eande.simulate(make(WAYS[1]), BOX, 60, store=path, progress=False)
+
+
+def test_another_function_among_the_globals_of_a_function_counts(tmp_path, monkeypatch):
+    path = tmp_path / "s.zarr"
+    eande.simulate(stepping, BOX, 20, store=path, progress=False)
+    monkeypatch.setattr(sys.modules[__name__], "WAY", minus)
+    with pytest.raises(eande.InputError, match=r"simulator\.functions\.step"):
+        eande.simulate(stepping, BOX, 40, store=path, progress=False)
+
+
+def made(source):
+    names = {"np": np}
+    exec(compile(source, "mine.py", "exec"), names)
+    return names
+
+
+FIRST = """
+def helper(phi):
+    if phi is None:
+        return None
+    return 2 * phi + np.sum(phi)
+
+def simulator(phi, rng):
+    return helper(phi)
+"""
+
+RELAID = '''
+
+# Comments,
+unrelated = 3
+
+
+def other(x):
+    return x
+
+
+def helper( phi ):
+    """Words."""
+    if (
+        phi is None
+    ):
+        return None
+    return (
+        2 * phi  # more of them
+        + np.sum(phi)
+    )
+
+
+def simulator(phi, rng):
+    return helper(phi)
+'''
+
+
+def test_how_a_function_is_written_does_not_count_and_what_it_does_counts():
+    first = describe_simulator(made(FIRST)["simulator"])
+    assert list(first["functions"]) == ["helper"]
+    assert describe_simulator(made(RELAID)["simulator"]) == first
+    changed = made(FIRST.replace("2 * phi", "3 * phi"))
+    assert describe_simulator(changed["simulator"]) != first
+
+
+RECURSIVE = """
+def even(n):
+    return n == 0 or odd(n - 1)
+
+def odd(n):
+    return n != 0 and even(n - 1)
+
+def simulator(phi, rng):
+    return phi if even(2) else simulator(phi, rng)
+
+cache = {}
+
+def remembered(x):
+    if x not in cache:
+        cache[x] = x
+    return cache[x]
+
+def remembering(phi, rng):
+    return remembered(float(phi[0, 0])) + 0 * phi
+"""
+
+
+def test_functions_that_use_each_other_are_described():
+    described = describe_simulator(made(RECURSIVE)["simulator"])
+    assert set(described["functions"]) == {"even", "simulator"}
+    assert described == describe_simulator(made(RECURSIVE)["simulator"])
+
+
+def test_what_a_function_remembers_is_no_setting():
+    simulator = made(RECURSIVE)["remembering"]
+    before = describe_simulator(simulator)
+    simulator(np.ones((2, 2)), np.random.default_rng(0))
+    assert describe_simulator(simulator) == before
+
+
+def test_functions_of_libraries_do_not_count():
+    def simulator(phi, rng):
+        return functools.reduce(np.add, [phi, torch.nn.functional.relu(torch.as_tensor(phi))])
+
+    assert describe_simulator(simulator)["functions"] == {}
+    relu = torch.nn.functional.relu
+    assert describe_simulator(lambda phi, rng: relu(phi))["functions"] == {}
+    assert describe_simulator(applied(eande.each))["functions"] == {}
+
+
+def test_a_function_sent_to_another_process_is_described_alike():
+    code = f"""
+import sys, cloudpickle
+from eande.simulation.store.provenance import describe_simulator
+names = {{}}
+exec(compile({FIRST!r}, "mine.py", "exec"), names)
+simulator = names["simulator"]
+there = cloudpickle.loads(cloudpickle.dumps(simulator))
+assert describe_simulator(there) == describe_simulator(simulator)
+print(describe_simulator(simulator))
+"""
+    seen = {
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        ).stdout
+        for _ in range(2)
+    }
+    assert len(seen) == 1
+
+
+def test_stores_that_say_nothing_of_functions_are_extended(tmp_path):
+    path = tmp_path / "s.zarr"
+    eande.simulate(applied(plus), BOX, 20, store=path, progress=False)
+    about = eande.Store(path).about
+    older = {key: value for key, value in about.simulator.items() if key != "functions"}
+    write_description(path, dataclasses.replace(about, simulator=older))
+    assert len(eande.simulate(applied(plus), BOX, 40, store=path, progress=False)) == 40
+
+
+def test_another_python_compiles_the_same_function_otherwise(tmp_path):
+    path = tmp_path / "s.zarr"
+    eande.simulate(applied(plus), BOX, 20, store=path, progress=False)
+    about = eande.Store(path).about
+    other = {**about.simulator, "functions": {"function": "0123456789abcdef"}}
+    for python, extends in (("3.0.1", True), (about.versions["python"], False)):
+        changed = dataclasses.replace(
+            about, simulator=other, versions={**about.versions, "python": python}
+        )
+        write_description(path, changed)
+        if extends:
+            assert len(eande.simulate(applied(plus), BOX, 20, store=path, progress=False)) == 20
+        else:
+            with pytest.raises(eande.InputError, match="expected a store with simulator"):
+                eande.simulate(applied(plus), BOX, 20, store=path, progress=False)
+
+
+def test_a_name_that_is_bound_later_is_no_setting():
+    def simulator(phi, rng):
+        return phi + later
+
+    assert "captured" not in describe_simulator(simulator)
+    later = 1.0
+    assert describe_simulator(simulator)["captured"] == {"later": 1.0}

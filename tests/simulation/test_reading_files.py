@@ -1,11 +1,9 @@
 """Simulations in npz and NetCDF files."""
 
-import builtins
 import io
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import h5py
 import numpy as np
@@ -13,6 +11,7 @@ import pytest
 import torch
 import xarray
 
+from eande.foundations import files
 from eande.foundations.checks import InputError
 from eande.simulation.read.from_files import FileSource
 from eande.simulation.read.simulations import Simulations
@@ -158,12 +157,7 @@ def count_bytes_read(monkeypatch):
             counted.append(len(data))
             return data
 
-    def opening(path, mode="rb", *_, **__):
-        return io.BufferedReader(Counting(path, "rb"))
-
-    monkeypatch.setattr(Path, "open", opening)
-    monkeypatch.setattr(builtins, "open", opening)
-    monkeypatch.setattr(io, "open", opening)
+    monkeypatch.setattr(files, "FileIO", Counting)
     return counted
 
 
@@ -178,6 +172,9 @@ def test_of_an_uncompressed_npz_only_the_window_is_read(tmp_path, monkeypatch):
     starts = torch.tensor([123_456])
     counted = count_bytes_read(monkeypatch)
     assert torch.equal(plain.windows(index, starts, 1_000)[0], torch.from_numpy(y[123_456:124_456]))
+    assert sum(counted) > y.nbytes, "once, the whole is compared with its checksum"
+    counted.clear()
+    plain.windows(index, starts, 1_000)
     assert 16_000 <= sum(counted) < 16_000 + 50_000
     counted.clear()
     small.windows(index, starts, 1_000)

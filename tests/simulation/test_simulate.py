@@ -96,7 +96,7 @@ CASES = {
     ),
     "a huge block": (
         lambda: eande.simulate(lambda phi, rng: phi, PRIOR, 5, block_size=10**9),
-        "block_size: expected at most 1000000, got",
+        "block_size: expected a whole number of at most 1000000, got",
     ),
     "n that is true": (
         lambda: eande.simulate(lambda phi, rng: phi, PRIOR, True),
@@ -132,3 +132,18 @@ def test_wrong_use_gives_one_line(case):
     with pytest.raises(InputError, match=message) as caught:
         call()
     assert "\n" not in str(caught.value).split(" (")[0]
+
+
+def test_what_does_not_fit_into_memory_is_refused_after_the_first_block():
+    calls = []
+
+    def large(phi, rng):
+        calls.append(len(phi))
+        return np.zeros((len(phi), 100_000))
+
+    with pytest.raises(InputError, match=r"n: expected simulations that fit into .* store=…"):
+        simulate(large, BOX, 10_000_000, block_size=2, progress=False)
+    assert len(calls) <= 1
+    with pytest.raises(InputError, match=r"n: expected simulations that fit into .* store=…"):
+        simulate(large, BOX, 10**12, progress=False)
+    assert len(calls) <= 1

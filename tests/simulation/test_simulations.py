@@ -67,3 +67,50 @@ def test_wrong_use_gives_one_line(case):
     with pytest.raises(InputError, match=message) as caught:
         call()
     assert "\n" not in str(caught.value).split(" (")[0]
+
+
+INDICES = {
+    "a text": ("ab", "expected a slice or a list of indices, got 'ab'"),
+    "None": (None, "expected a slice or a list of indices, got None"),
+    "one number": (3, "expected a slice or a list of indices, got 3; one datum is"),
+    "fractions": ([0.5], r"expected a slice or a list of indices, got \[0.5\]"),
+    "beyond the end": ([0, 9], "expected indices of 4 rows, got 0 to 9"),
+    "before the beginning": ([-5], "expected indices of 4 rows, got -5 to -5"),
+    "too few truth values": ([True, False], "expected a slice or a list of indices"),
+    "a slice of words": (slice("a"), "expected a slice or a list of indices"),
+}
+
+
+@pytest.mark.parametrize(("index", "message"), INDICES.values(), ids=INDICES)
+def test_an_index_that_is_none_is_refused_in_a_line(index, message):
+    with pytest.raises(InputError, match=f"^index: {message}"):
+        numbered()[index]
+
+
+def numbered():
+    rows = np.arange(4.0)[:, None]
+    return Simulations.from_arrays(rows, rows)
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        slice(None, None, -1),
+        slice(1, 3),
+        [3, 0],
+        range(2),
+        np.array([2, -1]),
+        np.array([True, False, True, False]),
+        [],
+    ],
+)
+def test_indices_choose_what_they_choose_of_an_array(index):
+    expected = np.arange(4.0)[index if not isinstance(index, list) else np.array(index, int)]
+    assert numbered()[index].phi[:, 0].tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("groups", [[None] * 4, torch.eye(2).to_sparse(), [[1], [1, 2], 3, 4]])
+def test_groups_that_cannot_be_compared_are_refused(groups):
+    rows = np.arange(4.0)[:, None]
+    with pytest.raises(InputError, match=r"^groups: expected one number or text per simulation"):
+        Simulations.from_arrays(rows, rows, groups=groups)

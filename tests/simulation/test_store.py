@@ -127,7 +127,7 @@ def test_a_complete_store_needs_no_writing(tmp_path, expected, monkeypatch):
         raise OSError(errno.EROFS, "Read-only file system")
 
     monkeypatch.setattr(Path, "mkdir", refuse)
-    monkeypatch.setattr(zarr_store, "FileLock", refuse)
+    monkeypatch.setattr(zarr_store.Lock, "acquire", refuse)
     assert_same(simulate(45, tmp_path / "s.zarr"), expected)
 
 

@@ -8,15 +8,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-import zarr
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 import eande
+from eande.foundations import files
 from eande.foundations.seeds import derive_seed
 from eande.simulation.run.blocks import block_sizes
-from eande.simulation.store import commits, zarr_store
+from eande.simulation.store import zarr_store
+from eande.simulation.store.metadata import ArrayDocument
+from eande.simulation.store.shards import Layout
 from helpers.stores import BOX, flip, noisy
 
 pytestmark = pytest.mark.thorough
@@ -102,9 +104,9 @@ class StoreMachine(RuleBasedStateMachine):
             return wrapped
 
         targets = {
-            "write": [(zarr.Array, "__setitem__")],
-            "create": [(zarr_store.zarr, "create_array")],
-            "sync": [(zarr_store, "sync"), (commits, "sync")],
+            "write": [(Layout, "write_shard")],
+            "create": [(ArrayDocument, "write")],
+            "sync": [(zarr_store, "sync"), (files, "sync")],
             "replace": [(Path, "replace")],
         }
         with pytest.MonkeyPatch.context() as patch:
@@ -113,7 +115,7 @@ class StoreMachine(RuleBasedStateMachine):
             with contextlib.suppress(Killed):
                 self.go(n)
         if (self.path / "zarr.json").exists():
-            self.extents = eande.Store(self.path).about["extents"]
+            self.extents = eande.Store(self.path).about.extents
 
     @precondition(lambda self: self.extents)
     @rule(data=st.data())

@@ -76,18 +76,18 @@ def test_roll_turns_rings_together():
 CASES = {
     "composed of numbers": (
         lambda: eande.Compose(3),
-        r"Compose: expected functions of \(y, generator\), got 3",
+        r"views: expected a function of \(y, generator\), got 3",
     ),
     "long window": (
-        lambda: eande.RandomWindow(9)(torch.zeros(2, 5, 3), None),
+        lambda: eande.RandomWindow(9)(torch.zeros(2, 5, 3), generator(0)),
         "RandomWindow: expected a length of at most 5, .* got 9",
     ),
     "roll axis": (
-        lambda: eande.Roll(2)(torch.zeros(2, 5, 3), None),
+        lambda: eande.Roll(2)(torch.zeros(2, 5, 3), generator(0)),
         r"Roll: expected an axis of data of shape \(5, 3\), got 2",
     ),
     "roll sections": (
-        lambda: eande.Roll(sections=(2, 2))(torch.zeros(2, 5), None),
+        lambda: eande.Roll(sections=(2, 2))(torch.zeros(2, 5), generator(0)),
         "Roll: expected sections that add up to 5",
     ),
 }

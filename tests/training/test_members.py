@@ -1,13 +1,14 @@
 """Fitting several members."""
 
 import copy
+import shutil
 
 import pytest
 import torch
 from torch import nn
 
 import eande
-from eande.foundations.checks import InputError
+from eande.foundations.checks import InputError, UserCodeError
 from eande.similarities.calibrated import Calibrated
 from helpers.exact_line import gaussian
 from helpers.several_members import fit, values
@@ -76,7 +77,7 @@ def test_a_fit_of_members_that_is_stopped_ends_in_the_same_weights(tmp_path):
     }
     whole = fit(**options)
     for member, count in ((0, 1), (1, 4), (2, 0)):
-        with pytest.raises(Stopped):
+        with pytest.raises(UserCodeError, match="callback: raised Stopped"):
             fit(**options, checkpoint=tmp_path, callback=stop_at(member, count))
     resumed = fit(**options, checkpoint=tmp_path)
     assert whole.state_dict().keys() == resumed.state_dict().keys()
@@ -94,6 +95,10 @@ def test_a_fit_of_members_that_is_stopped_ends_in_the_same_weights(tmp_path):
     assert set(seen) == {3}
     with pytest.raises(InputError, match=r"with settings\.epochs 7, got one with 6"):
         fit(settings=options["settings"] | {"epochs": 7}, checkpoint=tmp_path)
+    # One member's checkpoint is none of another's: the ensemble would have it twice.
+    shutil.copy(tmp_path / "member-1" / "main.safetensors", tmp_path / "member-2")
+    with pytest.raises(InputError, match="of this very fit with member 2, got one with 1"):
+        fit(**options, checkpoint=tmp_path)
 
 
 class OnlyParameters(nn.Module):

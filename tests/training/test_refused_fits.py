@@ -96,7 +96,7 @@ CASES = {
     ),
     "validation": (
         lambda: fit(validation=1.5),
-        "validation: expected a fraction between 0 and 1, got 1.5",
+        "validation: expected a number between 0 and 1, got 1.5",
     ),
     "other validation": (
         lambda: fit(validation=eande.Simulations.from_arrays(PHI, Y[:, :2])),

@@ -1,5 +1,8 @@
 """Settings: numbers of any make, and what is refused."""
 
+import contextlib
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -62,7 +65,7 @@ CASES = {
     "epochs": (lambda: small(epochs=0), "epochs: expected a whole number of at least 1, got 0"),
     "half an epoch": (
         lambda: small(epochs=1.5),
-        "epochs: expected a whole number of at least 1, got 1.5",
+        "epochs: expected a whole number or None, got 1.5",
     ),
     "precision": (
         lambda: small(precision="16-mixed"),
@@ -81,3 +84,39 @@ def test_wrong_use_gives_one_line(case):
     with pytest.raises(InputError, match=message) as caught:
         call()
     assert "\n" not in str(caught.value).split(" (")[0]
+
+
+WRONG = ["x", b"x", 1.5j, [], {}, (1,), object, float("nan"), True, 7, 0.5, None]
+# What a field of each declared type takes of them.
+RIGHT = {
+    "int": {7},
+    "int | None": {7, None},
+    "float": {7, 0.5},
+    "float | None": {7, 0.5, None},
+    "str": set(),
+    "str | None": {None},
+    "bool": {True},
+    "str | Similarity": set(),
+}
+
+
+@pytest.mark.parametrize("field", dataclasses.fields(eande.FitSettings), ids=lambda f: f.name)
+def test_every_field_refuses_other_types_in_one_line_that_names_it(field):
+    for value in WRONG:
+        right = any(value is one for one in RIGHT[field.type])
+        if right:
+            # In range or not, it is refused by nothing but its range.
+            with contextlib.suppress(InputError):
+                eande.FitSettings(**{field.name: value})
+            continue
+        with pytest.raises(InputError) as caught:
+            eande.FitSettings(**{field.name: value})
+        assert str(caught.value).startswith(f"{field.name}: expected ")
+        assert "\n" not in str(caught.value)
+
+
+def test_what_is_no_switch_is_refused():
+    with pytest.raises(InputError, match=r"^compile: expected True or False, got 'x'"):
+        eande.FitSettings(compile="x")
+    with pytest.raises(InputError, match=r"^ema: expected a number or None, got 'a'"):
+        eande.FitSettings(ema="a")

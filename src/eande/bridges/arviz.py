@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from eande.diagnostics.diagnosis import Diagnosis
-from eande.foundations.checks import InputError, check_count
+from eande.foundations.checks import InputError, check_count, check_fits, check_instance, check_seed
 from eande.foundations.seeds import derive_seed
 from eande.inference.posterior import Posterior
 
@@ -43,17 +43,18 @@ def to_arviz(
     """
     check_count("samples", samples, 1)
     check_count("prior_samples", prior_samples, 1)
+    check_seed("seed", seed)
     several = isinstance(posterior, Sequence)
     chosen = list(posterior) if isinstance(posterior, Sequence) else [posterior]
     if not chosen:
         raise InputError("posterior: expected at least one, got none")
-    wrong = next((one for one in chosen if not isinstance(one, Posterior)), None)
-    if wrong is not None:
-        raise InputError(
-            "posterior: expected a Posterior (from a model: model.posterior(y)) or several, "
-            f"got {type(wrong).__name__}"
+    for one in chosen:
+        check_instance(
+            "posterior", one, Posterior, "a Posterior (from a model: model.posterior(y)) or several"
         )
     prior = chosen[0].prior
+    check_fits("samples", samples, 4 * prior.dimension)
+    check_fits("prior_samples", prior_samples, 4 * prior.dimension)
     if any(one.prior is not prior for one in chosen):
         raise InputError("posterior: expected several under one prior, got different priors")
     taken = {"chain", "draw"}
@@ -111,6 +112,7 @@ def diagnosis_to_arviz(diagnosis: Diagnosis) -> Any:
     They are ``coverage``, ``tarp`` and the rank of each parameter. ArviZ's plots of probability
     integral transforms take them as they are.
     """
+    check_instance("diagnosis", diagnosis, Diagnosis, "a Diagnosis (from eande.diagnose)")
     weighed = diagnosis.weighed
     joint = {name.lower(): ranks for name, ranks in weighed.joint_ranks.items()}
     _check_names(diagnosis.names, {"chain", "draw", *joint})

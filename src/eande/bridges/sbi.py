@@ -11,20 +11,28 @@ sbi runs a network on a copy of the datum for every parameter; here the datum is
 it is set. In this file alone parameters are called theta and data x, as sbi does.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from eande.foundations.checks import (
     InputError,
     as_float_tensor,
     check_choice,
+    check_count,
+    check_finite,
+    check_fits,
+    check_flag,
+    check_instance,
     check_shape,
+    show,
     show_shape,
 )
+from eande.inference.held_out import MODEL
 from eande.inference.model import EmbedAndEmulate, EmbeddedObservation
 from eande.inference.posterior import Posterior
 from eande.priors.box import BoxPrior
@@ -80,6 +88,7 @@ class Potential(BasePotential):  # type: ignore[misc]
     """
 
     def __init__(self, model: EmbedAndEmulate, x_o: Tensor | None = None) -> None:
+        check_instance("model", model, EmbedAndEmulate, MODEL)
         self.model = model
         self._posteriors: list[Posterior] = []
         self._which = torch.zeros(0, dtype=torch.long)
@@ -92,10 +101,13 @@ class Potential(BasePotential):  # type: ignore[misc]
 
     def set_x(self, x_o: Tensor | None, x_is_iid: bool | None = True) -> None:
         """Embed what is new; a second call with the same data does nothing."""
+        if x_is_iid is not None:
+            check_flag("x_is_iid", x_is_iid)
         if x_o is not None:
             x_o = as_float_tensor("x", x_o, device=self.device)
             if x_o.ndim == len(self.model.y_shape):
                 x_o = x_o.unsqueeze(0)
+            check_shape("x", x_o, ("n", *self.model.y_shape))
         known = bool(self._posteriors) and x_is_iid == self._x_is_iid
         if known and x_o is not None and torch.equal(x_o, self._x_o):
             return
@@ -115,6 +127,7 @@ class Potential(BasePotential):  # type: ignore[misc]
 
     def to(self, device: str | torch.device) -> "Potential":
         """Move the model, the prior and the observation."""
+        device = _as_device(device)
         self.model.to(device)
         observed = self.return_x_o()
         together = self._x_is_iid
@@ -128,6 +141,7 @@ class Potential(BasePotential):  # type: ignore[misc]
 
         With separate observations, row i belongs to the i-th.
         """
+        check_flag("track_gradients", track_gradients)
         theta = as_float_tensor("theta", theta, device=self.device)
         observed = self.x_o
         with torch.set_grad_enabled(track_gradients):
@@ -170,6 +184,7 @@ class ExactPosterior(NeuralPosterior):  # type: ignore[misc]
     """
 
     def __init__(self, potential: Potential) -> None:
+        check_instance("potential", potential, Potential, "a Potential(model)")
         super().__init__(potential, device=potential.device)
         self._purpose = (
             "It samples by acceptance-rejection where that is feasible; "
@@ -178,7 +193,7 @@ class ExactPosterior(NeuralPosterior):  # type: ignore[misc]
 
     def sample(
         self,
-        sample_shape: Sequence[int] = (),
+        sample_shape: Sequence[int] | int = (),
         x: Tensor | None = None,
         show_progress_bars: bool = True,
         **options: Any,
@@ -188,17 +203,19 @@ class ExactPosterior(NeuralPosterior):  # type: ignore[misc]
         ``options`` are those of our sampler, such as ``max_evaluations``; sbi's batch size is
         ignored.
         """
-        self.potential_fn.set_x(self._x_else_default_x(x))
+        check_flag("show_progress_bars", show_progress_bars)
+        self.potential_fn.set_x(self._x_or_default(x))
         return self._draw(self.potential_fn._posteriors[0], sample_shape, **options)
 
     def sample_batched(
         self,
-        sample_shape: Sequence[int],
+        sample_shape: Sequence[int] | int,
         x: Tensor,
         show_progress_bars: bool = True,
         **options: Any,
     ) -> Tensor:
         """Draw samples for each of many observations, shape (*sample_shape, observations, D)."""
+        check_flag("show_progress_bars", show_progress_bars)
         drawn = [
             self._draw(posterior, sample_shape, **options)
             for posterior in self.potential_fn.model.posteriors(x)
@@ -209,18 +226,30 @@ class ExactPosterior(NeuralPosterior):  # type: ignore[misc]
         self, theta: Tensor, x: Tensor | None = None, track_gradients: bool = False, **_: Any
     ) -> Tensor:
         """Return the normalised log density, shape (n,)."""
-        found: Tensor = self.potential(theta, x, track_gradients=track_gradients)
+        self.potential_fn.set_x(self._x_or_default(x))
+        found: Tensor = self.potential_fn(theta, track_gradients=track_gradients)
         self.potential_fn._posteriors[0].warn_of_few_draws()
         return found
 
+    def _x_or_default(self, x: Any) -> Tensor:
+        """Return the observation given, or that of ``set_default_x``."""
+        if x is not None:
+            x = as_float_tensor("x", x)
+            check_finite("x", x)
+        found: Tensor = self._x_else_default_x(x)
+        return found
+
     @staticmethod
-    def _draw(posterior: Posterior, sample_shape: Sequence[int], **options: Any) -> Tensor:
-        sample_shape = (sample_shape,) if isinstance(sample_shape, int) else tuple(sample_shape)
-        count = torch.Size(sample_shape).numel()
+    def _draw(posterior: Posterior, sample_shape: Sequence[int] | int, **options: Any) -> Tensor:
+        sizes = tuple(sample_shape) if isinstance(sample_shape, list | tuple) else (sample_shape,)
+        for size in sizes:
+            check_count("sample_shape", size, 1)
+        count = math.prod(sizes)
+        check_fits("sample_shape", count, 4 * posterior.prior.dimension)
         options.pop("max_sampling_batch_size", None)
         # sbi uses torch's global random state, and so do samples drawn under its names.
         seed = int(torch.randint(2**31, ()))
-        return posterior.sample(count, **{"seed": seed} | options)[0].view(*sample_shape, -1)
+        return posterior.sample(count, **{"seed": seed} | options)[0].view(*sizes, -1)
 
 
 class EE:
@@ -246,10 +275,11 @@ class EE:
         device: str | None = None,
         show_progress_bars: bool = True,
     ) -> None:
-        if not (settings is None or isinstance(settings, FitSettings)):
-            raise InputError(
-                f"settings: expected FitSettings or None, got {type(settings).__name__}"
-            )
+        check_instance("settings", settings, FitSettings, "FitSettings or None", optional=True)
+        check_instance("encoder", encoder, nn.Module, "an nn.Module or None", optional=True)
+        if device is not None:
+            check_choice("device", device, ("auto", "cpu", "cuda"))
+        check_flag("show_progress_bars", show_progress_bars)
         self.prior = None if prior is None else as_prior(prior)
         self.settings = settings
         self.encoder = encoder
@@ -278,6 +308,8 @@ class EE:
                 f"x: expected one row per row of theta, {len(theta)}, "
                 f"got shape {show_shape(x.shape)}"
             )
+        check_finite("theta", theta)
+        check_finite("x", x)
         self._theta.append(theta)
         self._x.append(x)
         return self
@@ -348,11 +380,12 @@ class EE:
                 trainers take them, such as ``mcmc_parameters={…}``.
         """
         check_choice("sample_with", sample_with, SAMPLERS)
-        model = model or self.model
+        model = self.model if model is None else model
         if model is None:
             raise InputError(
                 "build_posterior: expected a trained model, got none; call train() first"
             )
+        check_instance("model", model, EmbedAndEmulate, MODEL)
         known = (None, model.prior, getattr(model.prior, "distribution", None))
         if not any(prior is one for one in known):
             raise InputError(
@@ -396,8 +429,19 @@ def _check_options(name: str, given: Mapping[str, Any], known: set[str]) -> None
         raise InputError(f"{name}: expected no option {', '.join(map(repr, unknown))}")
 
 
+def _as_device(device: Any) -> torch.device:
+    """Return a device that torch knows."""
+    try:
+        return torch.device(device)
+    except (TypeError, RuntimeError, ValueError):
+        raise InputError(
+            f"device: expected one such as 'cpu' or 'cuda:0', got {show(device)}"
+        ) from None
+
+
 def as_distribution(prior: Prior, device: torch.device) -> Any:
     """Return one of our priors as the torch Distribution sbi wants."""
+    device = _as_device(device)
     if isinstance(prior, BoxPrior):
         return BoxUniform(prior.low.to(device), prior.high.to(device), device=str(device))
     if isinstance(prior, DistributionPrior):

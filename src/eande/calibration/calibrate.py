@@ -20,7 +20,7 @@ from torch import Tensor
 from eande.calibration.aiming import find_aim
 from eande.calibration.cross_validation import gain, within
 from eande.calibration.exponents import KINDS, OBJECTIVES, Found, find_exponents, tabulate
-from eande.foundations.checks import check_choice, check_count
+from eande.foundations.checks import check_choice, check_count, check_flag
 from eande.inference.held_out import check_held_out, embed_rows
 from eande.inference.model import EmbedAndEmulate
 from eande.similarities.calibrated import Calibrated
@@ -86,6 +86,8 @@ def calibrate(
     check_choice("kind", kind, KINDS)
     check_choice("objective", objective, OBJECTIVES)
     check_count("draws", draws, 2)
+    check_flag("aim", aim)
+    check_flag("progress", progress)
     pairs = check_held_out("held_out", model, held_out, views, one_per_group=False)
     groups = pairs.groups
     fitted = model

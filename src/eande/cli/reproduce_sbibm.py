@@ -55,6 +55,6 @@ def sbibm(
             progress=size != "toy",
             report=lambda run: console.print(run_line(run)),
         )
-    page = (pages or (Path("docs/results") if size == "paper" else output)) / "sbibm.md"
-    write_page(runs, page)
+        page = (pages or (Path("docs/results") if size == "paper" else output)) / "sbibm.md"
+        write_page(runs, page)
     console.print(f"wrote {output / 'sbibm.json'} and {page}")

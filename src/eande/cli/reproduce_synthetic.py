@@ -39,12 +39,8 @@ def synthetic(
     with errors_in_one_line():
         # The figures too, which need matplotlib: before hours of work, not after.
         from eande.studies.synthetic.figures import save_figures
-        from eande.studies.synthetic.study import (
-            PAPER_L1,
-            make_cells,
-            run_study,
-            study_name,
-        )
+        from eande.studies.synthetic.schema import PAPER_L1
+        from eande.studies.synthetic.study import make_cells, run_study, study_name
         from eande.studies.synthetic.tables import results_table, run_line, summarize
 
         chosen = range(first_seed, first_seed + seeds)
@@ -66,8 +62,8 @@ def synthetic(
             runs, pictures = run_study(
                 size, chosen, output, processes=processes, report=report, method=method
             )
-    console.print(results_table(summarize(runs, PAPER_L1)))
-    if method == "ours":
-        for path in save_figures(runs, pictures, output):
-            console.print(f"wrote {path}")
+        console.print(results_table(summarize(runs, PAPER_L1)))
+        if method == "ours":
+            for path in save_figures(runs, pictures, output):
+                console.print(f"wrote {path}")
     console.print(f"wrote {output / f'{study_name(method)}.json'}")

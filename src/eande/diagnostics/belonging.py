@@ -40,9 +40,13 @@ from eande.foundations.checks import (
     as_float_tensor,
     check_count,
     check_finite,
+    check_flag,
+    check_function,
+    check_instance,
+    check_seed,
     check_shape,
 )
-from eande.inference.held_out import check_held_out
+from eande.inference.held_out import MODEL, check_held_out
 from eande.inference.model import EmbedAndEmulate
 from eande.priors.draws import EmpiricalPrior
 from eande.simulation.read.simulations import Simulations
@@ -114,6 +118,7 @@ class Belongs:
         views: View | None = None,
         progress: bool = True,
     ) -> None:
+        check_flag("progress", progress)
         # One of each group: data of the same parameters lie nearer to each other than an
         # observation to any of them.
         seen = check_held_out("held_out", model, held_out, views, one_per_group=True)
@@ -202,6 +207,12 @@ def predictive_check(
         seed: of samples and simulations.
         progress: whether to show progress bars.
     """
+    check_instance("model", model, EmbedAndEmulate, MODEL)
+    check_function("simulator", simulator, "(phi, rng)")
+    if views is not None:
+        check_function("views", views, "(y, generator)")
+    check_seed("seed", seed)
+    check_flag("progress", progress)
     observed = as_float_tensor("y", y)
     check_shape("y", observed, model.y_shape)
     check_count("n", n, _FEWEST)

@@ -16,7 +16,7 @@ from eande.diagnostics.diagnosis import Diagnosis
 from eande.diagnostics.ranks import Weighed, join, rank_samples, weigh
 from eande.diagnostics.uniformity import uniformity
 from eande.diagnostics.verdicts import verdicts
-from eande.foundations.checks import check_count, check_share
+from eande.foundations.checks import check_count, check_fits, check_flag, check_seed, check_share
 from eande.foundations.seeds import derive_seed, generator
 from eande.inference.held_out import check_held_out, embed_rows
 from eande.inference.model import EmbedAndEmulate
@@ -81,10 +81,12 @@ def diagnose(
     """
     check_count("draws", draws, 100)
     check_share("alarm", alarm)
-    check_count("seed", seed, 0)
+    check_seed("seed", seed)
+    check_flag("progress", progress)
+    seen = check_held_out("held_out", model, held_out, views, one_per_group=True)
     if samples is not None:
         check_count("samples", samples, ENOUGH_DRAWS)
-    seen = check_held_out("held_out", model, held_out, views, one_per_group=True)
+        check_fits("samples", samples, 4 * model.prior.dimension)
     phi = seen.phi.to(model.device)
     embedded = embed_rows(model, seen.y)
     draws = max(draws, _DRAWS_PER_DATUM * len(phi))

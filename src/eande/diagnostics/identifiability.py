@@ -29,6 +29,9 @@ from eande.foundations.checks import (
     as_float_tensor,
     check_count,
     check_finite,
+    check_fits,
+    check_flag,
+    check_seed,
     check_shape,
 )
 from eande.foundations.seeds import derive_seed
@@ -181,6 +184,9 @@ def identifiability(
         progress: whether to show a progress bar.
     """
     check_count("points", points, 2)
+    check_fits("points", points, 8 * points)
+    check_seed("seed", seed)
+    check_flag("progress", progress)
     seen = check_held_out("simulations", model, simulations, views, one_per_group=False)
     chosen = _points(model, phi, points, seed)
     embedded = embed_rows(model, seen.y)

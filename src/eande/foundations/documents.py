@@ -9,16 +9,18 @@ found.
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import re
+from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_type_hints
 
-from eande.foundations.checks import InputError
+from eande.foundations.checks import InputError, show
 from eande.foundations.files import read_json
 
 Document = TypeVar("Document")
-# Longer values are cut in a message.
-_LONGEST = 80
+Made = TypeVar("Made")
 _MESSAGE = re.compile(r"(?P<problem>.*?)(?: - at `\$(?P<place>.*)`)?", re.DOTALL)
 
 
@@ -44,7 +46,8 @@ def as_document(where: object, content: Any, kind: type[Document]) -> Document:
     import msgspec
 
     try:
-        return msgspec.convert(content, kind)
+        # In JSON all keys are texts, also those that are numbers.
+        return msgspec.convert(content, kind, str_keys=True)
     except msgspec.ValidationError as error:
         found = _MESSAGE.fullmatch(str(error))
         assert found is not None
@@ -53,14 +56,16 @@ def as_document(where: object, content: Any, kind: type[Document]) -> Document:
         problem = problem[0].lower() + problem[1:]
         if problem.startswith("expected") and ": expected" not in problem:
             # msgspec names the type of what it found, not the value.
-            problem = f"{problem.partition(', got')[0]}, got {_shown(_at(content, place))}"
+            problem = f"{problem.partition(', got')[0]}, got {show(_at(content, place))}"
+        if problem.startswith("invalid enum value"):
+            problem = f"expected another word, got {show(_at(content, place))}"
         missing = re.fullmatch(r"object missing required field (.*)", problem)
         if missing:
             problem = f"expected a field {missing[1]}, got none"
         field = f"{place}: " if place else ""
         raise InputError(f"{where}: {field}{problem}") from None
-    except (RecursionError, OverflowError) as error:
-        raise InputError(f"{where}: expected a document, got one that {error}") from None
+    except (RecursionError, OverflowError, UnicodeError) as error:
+        raise InputError(f"{where}: expected a document, got one that is not ({error})") from None
 
 
 def read_document(path: Path, kind: type[Document], what: str) -> Document:
@@ -81,6 +86,60 @@ def as_json(document: Any) -> dict[str, Any]:
     return content
 
 
+def make_from_settings(where: object, kind: type[Made], settings: Any) -> Made:
+    """Make an object of a class by the arguments that a file holds, or say which of them is wrong.
+
+    The constructor is their schema: of our own classes, its annotations are compared with the
+    arguments' types before it is called.
+
+    Args:
+        where: what the arguments are settings of.
+        kind: the class.
+        settings: its arguments by name, as ``json`` read them.
+
+    Example:
+        >>> from eande.networks.mlp import ResidualMLP
+        >>> make_from_settings("encoder", ResidualMLP, {"inputs": 2, "outputs": "4"})
+        Traceback (most recent call last):
+        eande.foundations.checks.InputError: encoder: outputs: expected `int`, got '4'
+    """
+    if not isinstance(settings, dict):
+        raise InputError(f"{where}: expected settings by name, got {show(settings)}")
+    constructor: Callable[..., Made] = kind
+    schema = _settings_of(constructor)
+    unknown = sorted(settings.keys() - {field.name for field in dataclasses.fields(schema)})
+    if unknown:
+        raise InputError(f"{where}: expected no setting {show(unknown[0])}, got one")
+    as_document(where, settings, schema)
+    try:
+        return kind(**settings)
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from None
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        raise InputError(
+            f"{where}: expected settings of a {kind.__name__}, got some it refuses "
+            f"({one_line(error)})"
+        ) from error
+
+
+@lru_cache
+def _settings_of(kind: Callable[..., object]) -> type:
+    """Return the arguments of a constructor as a dataclass."""
+    # Whoever wrote another class may annotate it by types that no file holds.
+    types = get_type_hints(kind.__init__) if kind.__module__.partition(".")[0] == "eande" else {}
+    fields: list[Any] = []
+    for name, parameter in inspect.signature(kind).parameters.items():
+        required = parameter.default is inspect.Parameter.empty
+        default = dataclasses.field() if required else dataclasses.field(default=None)
+        fields.append((name, types.get(name, Any), default))
+    return dataclasses.make_dataclass("Settings", fields, kw_only=True)
+
+
+def one_line(error: BaseException) -> str:
+    """Return the first line of what an exception says."""
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
 def _at(content: Any, place: str) -> Any:
     """Return what lies at a place such as ``sizes[1].seed``; of a dictionary's any value, all."""
     for key, index in re.findall(r"([^.\[\]]+)|\[(\d+|\.\.\.)\]", place):
@@ -89,8 +148,3 @@ def _at(content: Any, place: str) -> Any:
         except (LookupError, TypeError, ValueError):
             break
     return content
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"

@@ -12,18 +12,22 @@ without it.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import json
+import math
 import os
+import re
 import secrets
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from io import FileIO
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from eande.foundations.checks import InputError
+from eande.foundations.checks import InputError, show
 from eande.foundations.paths import as_path, what_is
 
 if TYPE_CHECKING:
@@ -31,6 +35,11 @@ if TYPE_CHECKING:
 
 # A JSON document of ours has fewer bytes: the largest results have a few megabytes.
 _LARGEST_DOCUMENT = 2**26
+# Of a tensor's numbers: how many torch can count, and bytes of the widest.
+_MOST_NUMBERS = 2**60
+_WIDEST_NUMBER = 16
+# The names of temporary files.
+_TEMPORARY = re.compile(r"(?P<name>.+)\.\d+\.[0-9a-f]{8}\.tmp", re.DOTALL)
 # What a reader is told of each tensor before any is read.
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -52,9 +61,11 @@ def storing(what: object) -> Iterator[None]:
         raise
     except OSError as error:
         reason = error.strerror or error
-        raise StorageError(
+        problem = StorageError(
             f"{what}: could not be written ({reason}); what was there before stays"
-        ) from None
+        )
+        problem.errno = error.errno
+        raise problem from None
 
 
 @contextmanager
@@ -82,15 +93,17 @@ def replacing(path: str | Path) -> Iterator[IO[bytes]]:
         temporary, file = _open_temporary(path)
     try:
         # Not inside `storing`: what the block raises is its own.
-        with file:
-            yield file
-            with storing(path):
-                file.flush()
-                os.fsync(file.fileno())
-                # Before the lock on it goes: nobody may take it for the debris of a dead process.
-                temporary.replace(path)
-                sync([path.parent])
+        yield file
+        with storing(path):
+            file.flush()
+            os.fsync(file.fileno())
+            # Before the lock on it goes: nobody may take it for the debris of a dead process.
+            temporary.replace(path)
+            sync([path.parent])
     finally:
+        # A disk that took no more takes no more now, and what is left to write is thrown away.
+        with suppress(OSError):
+            file.close()
         temporary.unlink(missing_ok=True)
 
 
@@ -101,7 +114,7 @@ def _open_temporary(path: Path) -> tuple[Path, IO[bytes]]:
         # "x" neither follows a symbolic link nor takes a file that is there.
         file = temporary.open("xb")
         try:
-            fcntl.flock(file, fcntl.LOCK_EX)
+            _lock(file)
             # Between opening and locking, another process may have taken it for debris.
             if os.fstat(file.fileno()).st_nlink:
                 return temporary, file
@@ -112,20 +125,41 @@ def _open_temporary(path: Path) -> tuple[Path, IO[bytes]]:
         file.close()
 
 
+def _lock(file: IO[bytes]) -> None:
+    """Lock a file; on a file system without locks nobody takes it for debris either."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX)
+    except OSError as error:
+        if error.errno not in (errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK):
+            raise
+
+
 def clear_strays(path: Path) -> None:
-    """Remove the temporary files that dead processes left of ``path``; those of the living stay.
+    """Remove the temporary files that dead processes left of ``path``; those of the living stay."""
+    clear_folder(path.parent, path.name)
+
+
+def clear_folder(folder: Path, name: str | None = None) -> None:
+    """Remove the temporary files that dead processes left in a folder; those of the living stay.
 
     Args:
-        path: the file they would have become; its name may have wildcards.
+        folder: where; its own folders are not looked into.
+        name: of the file they would have become; None for any.
     """
-    for stray in path.parent.glob(f"{path.name}.*.tmp"):
-        try:
-            with open_regular(stray) as file:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                stray.unlink()
-        except (InputError, OSError):
-            # Held by a living process, gone, or not ours to remove.
+    try:
+        found = os.listdir(folder)
+    except OSError:
+        return  # nothing there, or nothing that we may see
+    for stray in found:
+        of = _TEMPORARY.fullmatch(stray)
+        if of is None or name not in (None, of["name"]):
             continue
+        try:
+            with open_regular(folder / stray) as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                (folder / stray).unlink()
+        except (InputError, OSError):
+            continue  # held by a living process, gone, or not ours to remove
 
 
 def check_writable(path: Path) -> None:
@@ -138,6 +172,7 @@ def check_writable(path: Path) -> None:
         if path.is_dir():
             raise StorageError(f"{path}: expected the name of a file, got a folder")
         path.parent.mkdir(parents=True, exist_ok=True)
+        clear_strays(path)
         temporary, file = _open_temporary(path)
         try:
             with file:
@@ -158,7 +193,7 @@ def sync(files: Iterable[Path]) -> None:
             os.close(descriptor)
 
 
-def open_regular(path: Path, *, at_most: int | None = None) -> IO[bytes]:
+def open_regular(path: Path, *, at_most: int | None = None) -> FileIO:
     """Open a file for reading, unbuffered; refuse at once what is not a regular one.
 
     Args:
@@ -182,7 +217,7 @@ def open_regular(path: Path, *, at_most: int | None = None) -> IO[bytes]:
             raise InputError(
                 f"{path}: expected a file of at most {at_most} bytes, got {state.st_size}"
             )
-        return open(descriptor, "rb", buffering=0)
+        return FileIO(descriptor)
     except BaseException:
         os.close(descriptor)
         raise
@@ -259,6 +294,7 @@ def write_tensors(
     on_cpu = {
         name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in tensors.items()
     }
+    clear_strays(path)
     text = json.dumps(document)
     header = {"eande": kind, "document": text, "sha256": _digest(kind, text, on_cpu)}
     with replacing(path) as file, storing(path):
@@ -291,7 +327,9 @@ def read_tensors(
         if not isinstance(metadata, dict) or found != kind:
             got = found or "a safetensors file of other origin"
             raise InputError(f"{path}: expected an eande {kind}, got {got}")
-        text = metadata.get("document", "")
+        text = metadata.get("document")
+        if not isinstance(text, str):
+            raise _not_ours(path, kind, "it has no document")
         document = parse_json(path, text, f"an eande {kind}")
         room = os.fstat(file.fileno()).st_size - len(start)
         shapes = _declared_shapes(path, kind, header, room)
@@ -333,28 +371,37 @@ def _read_header(path: Path, file: IO[bytes], kind: str) -> tuple[dict[str, Any]
 def _declared_shapes(path: Path, kind: str, header: Mapping[str, Any], room: int) -> Shapes:
     """Return the shapes of a header's tensors, which together must fill the rest of the file."""
     shapes: dict[str, tuple[int, ...]] = {}
-    end = 0
+    filled = 0
     for name, entry in header.items():
         try:
             shape = tuple(entry["shape"])
-            last = entry["data_offsets"][1]
-            if not all(type(number) is int and number >= 0 for number in (*shape, last)):
+            first, last = entry["data_offsets"]
+            if not all(type(number) is int and number >= 0 for number in (*shape, first, last)):
+                raise ValueError
+            # Where a size is zero, the others are still multiplied when a tensor is made.
+            largest = math.prod(max(1, size) for size in shape)
+            if largest >= _MOST_NUMBERS or last - first > _WIDEST_NUMBER * math.prod(shape):
                 raise ValueError
         except (LookupError, TypeError, ValueError):
-            raise _not_ours(path, kind, f"{name} has no shape and place") from None
+            raise _not_ours(path, kind, f"{show(name)} has no shape and place") from None
         shapes[name] = shape
-        end = max(end, last)
-    if end != room:
-        raise _not_ours(path, kind, f"{room} bytes of tensors instead of {end}")
+        filled += last - first
+    if filled != room:
+        raise _not_ours(path, kind, f"{room} bytes of tensors instead of {filled}")
     return shapes
 
 
 def _digest(kind: str, text: str, tensors: Mapping[str, Tensor]) -> str:
     import torch
 
-    digest = hashlib.sha256(f"{kind}\n{text}\n".encode())
+    digest = hashlib.sha256(_encoded(f"{kind}\n{text}\n"))
     for name in sorted(tensors):
         tensor = tensors[name]
-        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        digest.update(_encoded(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n"))
         digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
+
+
+def _encoded(text: str) -> bytes:
+    """Return a text as bytes; JSON may hold half of a pair of surrogates, which UTF-8 may not."""
+    return text.encode(errors="surrogatepass")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from pathlib import Path
 
-from eande.foundations.checks import InputError
+from eande.foundations.checks import InputError, show
 
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _KINDS = {
     stat.S_IFDIR: "a folder",
     stat.S_IFIFO: "a pipe",
@@ -33,8 +35,9 @@ def as_path(name: str, value: object, *, kind: str = "file") -> Path:
         eande.foundations.checks.InputError: store: expected the name of a folder, got 3
     """
     given = os.fspath(value) if isinstance(value, os.PathLike) else value
-    if not isinstance(given, str) or not given or "\0" in given or "://" in given:
-        raise InputError(f"{name}: expected the name of a {kind}, got {value!r}")
+    # Control characters, which a message of one line cannot show, and what is no text.
+    if not isinstance(given, str) or not given or _UNPRINTABLE.search(given) or "://" in given:
+        raise InputError(f"{name}: expected the name of a {kind}, got {show(value)}")
     try:
         os.fsencode(given)
         path = Path(given).expanduser().absolute()

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from eande.foundations.checks import InputError
+from eande.foundations.checks import InputError, show
 from eande.inference.model import EmbedAndEmulate
 from eande.inference.normalizer import estimate_normalizer
 from eande.priors.convert import same_law
@@ -161,6 +161,8 @@ def ensemble(models: Sequence[EmbedAndEmulate]) -> EmbedAndEmulate:
         first.prior,
         y_shape=first.y_shape,
         embedding_dimension=sum(member.embedding_dimension + 1 for member in members),
+        # The members were, and data may be large.
+        run_once=False,
     ).to(first.device)
     joint.encoder_rows = first.encoder_rows
     joint.emulator_rows = first.emulator_rows
@@ -177,7 +179,7 @@ def _check_members(models: Any) -> None:
     if wrong:
         raise InputError(
             "models: expected a list of fitted models (from files: eande.load(path)), got "
-            f"{repr(wrong[0]).partition('(')[0]}"
+            f"{show(wrong[0])}"
         )
     if len(models) < 2:
         raise InputError(f"models: expected a list of at least 2, got {len(models)}")

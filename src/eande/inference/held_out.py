@@ -9,6 +9,8 @@ from eande.foundations.checks import (
     InputError,
     as_float_tensor,
     check_finite,
+    check_function,
+    check_instance,
     check_shape,
     show_shape,
 )
@@ -17,6 +19,8 @@ from eande.simulation.read.simulations import Simulations, first_of_groups
 from eande.simulation.read.views import View, fixed_views
 
 _FEWEST = 20
+# What stands for a model in messages.
+MODEL = "a fitted model (from a file: eande.load(path))"
 
 
 def check_held_out(
@@ -39,11 +43,15 @@ def check_held_out(
         one_per_group: whether to take the first datum of every φ only: the others are not
             independent of it.
     """
-    if not isinstance(simulations, Simulations):
-        raise InputError(
-            f"{name}: expected Simulations (from arrays: Simulations.from_arrays(phi, y)), "
-            f"got {type(simulations).__name__}"
-        )
+    check_instance("model", model, EmbedAndEmulate, MODEL)
+    check_instance(
+        name,
+        simulations,
+        Simulations,
+        "Simulations (from arrays: Simulations.from_arrays(phi, y))",
+    )
+    if views is not None:
+        check_function("views", views, "(y, generator)")
     if views is None:
         check_pairs(model, simulations.phi, simulations.y, simulations.groups)
     chosen = simulations
@@ -57,20 +65,12 @@ def check_held_out(
 
 
 def check_pairs(model: EmbedAndEmulate, phi: Tensor, y: Any, groups: Tensor) -> None:
-    """Refuse held-out pairs that do not fit the model, or too few of them, and what is no model."""
-    if not isinstance(model, EmbedAndEmulate):
-        raise InputError(
-            "model: expected a fitted model (from a file: eande.load(path)), got "
-            f"{type(model).__name__}"
-        )
+    """Refuse held-out pairs that do not fit the model, or too few of them."""
     check_shape("phi", phi, ("n", model.prior.dimension))
     if tuple(y.shape[1:]) != model.y_shape:
         raise InputError(
             f"y: expected shape {show_shape(('n', *model.y_shape))}, got {show_shape(y.shape)}"
         )
-    if len(phi) != len(y):
-        raise InputError(f"phi and y: expected the same length, got {len(phi)} and {len(y)}")
-    check_shape("groups", groups, (len(phi),))
     check_finite("phi", phi)
     outside = int((~model.prior.contains(phi)).sum())
     if outside:

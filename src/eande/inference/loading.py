@@ -1,24 +1,66 @@
-"""Loading a saved model: its file is read, checked and compared; nothing in it is executed."""
+"""Loading a saved model: its file is read, checked and compared; nothing in it is executed.
+
+What the document says is compared with the shapes of the tensors before any of them is read, and
+before anything of that size is made: networks are built on torch's device "meta" for it, whose
+tensors have a shape and no memory.
+"""
 
 import copy
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from eande.foundations.checks import InputError, show_shape
-from eande.foundations.files import read_tensors
-from eande.inference.ensemble import ensemble
+from eande.foundations.checks import InputError, check_instance, check_shape, show, show_shape
+from eande.foundations.documents import as_document, one_line
+from eande.foundations.files import Shapes, read_tensors
+from eande.foundations.paths import as_path
+from eande.inference.ensemble import MeanRatio, ensemble
 from eande.inference.model import EmbedAndEmulate
 from eande.inference.older_files import renamed
-from eande.inference.saving import FORMAT
-from eande.networks.choose import make_network
+from eande.inference.saving import FORMAT, EnsembleFile, ModelDocument, ModelFile
+from eande.networks.choose import NetworkDescription, outline_network
 from eande.networks.standardizer import Standardizer
 from eande.priors.convert import as_prior, prior_from_description, same_law
 from eande.priors.prior import Prior
 from eande.similarities.calibrated import Calibrated
 from eande.similarities.similarity import Similarity, similarity_from_description
+
+Tensors = dict[str, Tensor]
+# Numbers that a file may hold of a prior: 1 GB.
+_LARGEST_PRIOR = 2**28
+_STANDARDIZING = ("mean", "scale", "limit")
+
+
+class _Given(NamedTuple):
+    """What the user passes again because no file holds it; None for what was not passed."""
+
+    encoder: nn.Module | None
+    emulator: nn.Module | None
+    prior: Any
+
+
+class _Outline(NamedTuple):
+    """The networks of a model: as handed over, or as described and still without memory."""
+
+    encoder: nn.Module
+    emulator: nn.Module
+
+
+class _Stored(NamedTuple):
+    """A single model in a file, or a member.
+
+    Args:
+        where: the file, and which member.
+        document: what it says.
+        tensors: its own.
+    """
+
+    where: str
+    document: ModelDocument
+    tensors: Tensors
 
 
 def load(
@@ -37,143 +79,320 @@ def load(
         prior: the same prior again, if it is a function of your own or a Distribution outside
             torch's plain ones.
     """
-    document, tensors = read_tensors(path, "model")
-    if document["format"] > FORMAT:
-        raise InputError(
-            f"{path}: expected file format {FORMAT} or older, got {document['format']}: written by "
-            "a newer eande"
+    path = as_path("path", path)
+    for name, network in (("encoder", encoder), ("emulator", emulator)):
+        check_instance(
+            name, network, nn.Module, "an nn.Module (an instance, not a class)", optional=True
         )
-    if document["format"] < FORMAT:
-        document, tensors = renamed(document, tensors)
-    given = {"encoder": encoder, "emulator": emulator, "prior": prior}
+    given = _Given(encoder, emulator, prior)
+    outlines: list[_Outline] = []
+
+    def check(document: dict[str, Any], shapes: Shapes) -> None:
+        stand_ins = {name: torch.empty(x, device="meta") for name, x in shapes.items()}
+        known, stand_ins = _current(path, document, stand_ins)
+        if isinstance(known, ModelFile):
+            outlines.append(_check_sizes(_Stored(str(path), known, stand_ins), given))
+            return
+        members, similarity = _members(path, known, stand_ins)
+        outlines.extend(_check_sizes(member, given) for member in members)
+        if sum(x.numel() for x in similarity.values()) > _LARGEST_PRIOR:
+            raise InputError(f"{path}: expected tensors of a similarity, got far larger ones")
+
+    document, tensors = read_tensors(path, "model", check)
+    known, tensors = _current(path, document, tensors)
+    if isinstance(known, ModelFile):
+        return _load_one(_Stored(str(path), known, tensors), outlines[0], given)
+    return _load_ensemble(path, known, tensors, outlines, given)
+
+
+def _current(
+    path: Path, document: dict[str, Any], tensors: Tensors
+) -> tuple[ModelFile | EnsembleFile, Tensors]:
+    """Return document and tensors in the present format, the former as declared."""
+    found = document.get("format")
+    if type(found) is not int or not found >= 1:
+        raise InputError(f"{path}: format: expected a whole number, got {show(found)}")
+    if found > FORMAT:
+        raise InputError(
+            f"{path}: expected file format {FORMAT} or older, got {found}: written by a newer eande"
+        )
+    if found < FORMAT:
+        document, tensors = renamed(path, document, tensors)
     if "members" in document:
-        return _load_ensemble(path, document, tensors, given)
-    return _load_one(path, document, tensors, **given)
+        return as_document(path, document, EnsembleFile), tensors
+    return as_document(path, document, ModelFile), tensors
 
 
-def _load_ensemble(
-    path: str | Path, document: dict[str, Any], tensors: dict[str, Tensor], given: dict[str, Any]
-) -> EmbedAndEmulate:
-    parts: dict[str, dict[str, Tensor]] = {}
+def _members(path: Path, document: EnsembleFile, tensors: Tensors) -> tuple[list[_Stored], Tensors]:
+    """Return the members of an ensemble, and the tensors of its similarity."""
+    parts: dict[str, Tensors] = {}
     for name, tensor in tensors.items():
         part, _, rest = name.partition(".")
         if part == "member":
             number, _, rest = rest.partition(".")
             part = f"member.{number}"
         parts.setdefault(part, {})[rest] = tensor
-    own = [parts.pop(f"member.{i}", {}) for i in range(len(document["members"]))]
+    own = [parts.pop(f"member.{i}", {}) for i in range(len(document.members))]
     similarity = parts.pop("similarity", {})
     if parts:
         stray = next(iter(parts))
-        raise InputError(f"{path}: expected tensors of {len(own)} members, got {stray}, too")
+        raise InputError(f"{path}: expected tensors of {len(own)} members, got {show(stray)}, too")
     members = [
-        _load_one(f"{path}, member {i}", *contents, **given)
-        for i, contents in enumerate(zip(document["members"], own, strict=True))
+        _Stored(f"{path}, member {i}", *contents)
+        for i, contents in enumerate(zip(document.members, own, strict=True))
     ]
-    joint = ensemble(members)
-    described = document["similarity"]
-    if described["name"] == Calibrated.name:
-        joint = joint.with_similarity(Calibrated.around(joint.similarity, described))
+    return members, similarity
+
+
+def _load_ensemble(
+    path: Path,
+    document: EnsembleFile,
+    tensors: Tensors,
+    outlines: Sequence[_Outline],
+    given: _Given,
+) -> EmbedAndEmulate:
+    members, similarity = _members(path, document, tensors)
+    try:
+        both = zip(members, outlines, strict=True)
+        joint = ensemble([_load_one(member, outline, given) for member, outline in both])
+        name = document.similarity.get("name")
+        if name == Calibrated.name:
+            around = Calibrated.around(joint.similarity, document.similarity)
+            joint = joint.with_similarity(around)
+        elif name != MeanRatio.name:
+            raise InputError(
+                f"similarity: expected {MeanRatio.name!r} or {Calibrated.name!r}, got {show(name)}"
+            )
+    except InputError as error:
+        # A member's refusal names the file already.
+        told = str(error)
+        raise InputError(told if told.startswith(str(path)) else f"{path}: {told}") from None
     load_weights(joint.similarity, similarity, path)
+    _check_similarity(str(path), joint.similarity, joint.embedding_dimension)
     return joint
 
 
-def _load_one(
-    path: str | Path,
-    document: dict[str, Any],
-    tensors: dict[str, Tensor],
-    *,
-    encoder: nn.Module | None,
-    emulator: nn.Module | None,
-    prior: Any,
-) -> EmbedAndEmulate:
-    weights = {k.removeprefix("model."): x for k, x in tensors.items() if k.startswith("model.")}
-    model = EmbedAndEmulate(
-        _stored_or_given("encoder", path, document["encoder"], encoder),
-        _stored_or_given("emulator", path, document["emulator"], emulator),
-        _make_similarity(document, path),
-        _check_prior(path, document, tensors, prior),
-        y_shape=document["y_shape"],
-        embedding_dimension=document["embedding_dimension"],
-        y_standardizer=_empty_standardizer(path, weights, "y_standardizer"),
-        phi_standardizer=_empty_standardizer(path, weights, "phi_standardizer"),
+def _check_sizes(stored: _Stored, given: _Given) -> _Outline:
+    """Compare what a document says with the shapes of the tensors, without making any."""
+    where, document, tensors = stored
+    stray = [name for name in tensors if not name.startswith(("model.", "prior.", "probe."))]
+    if stray:
+        raise InputError(f"{where}: expected tensors of a model, got {show(stray[0])}, too")
+    weights = _under("model", tensors)
+    outline = _Outline(
+        _outline("encoder", where, document.encoder, given.encoder),
+        _outline("emulator", where, document.emulator, given.emulator),
     )
-    load_weights(model, weights, path)
+    with torch.device("meta"):
+        similarity = _make_similarity(document, where)
+    parts = {"encoder": outline.encoder, "emulator": outline.emulator, "similarity": similarity}
+    own = {f"{part}.{k}": x for part, one in parts.items() for k, x in one.state_dict().items()}
+    of_y = _standardizing(where, weights, "y_standardizer")
+    of_phi = _standardizing(where, weights, "phi_standardizer")
+    _check_broadcast(where, of_y, document.y_shape)
+    own |= {f"y_standardizer.{name}": x for name, x in of_y.items()}
+    own |= {f"phi_standardizer.{name}": x for name, x in of_phi.items()}
+    check_weights(where, own, weights)
+    others = [*_under("prior", tensors).values(), *of_phi.values()]
+    if sum(x.numel() for x in others) > _LARGEST_PRIOR:
+        raise InputError(f"{where}: expected tensors of a prior, got far larger ones")
+    for name, tensor in _under("probe", tensors).items():
+        if name not in ("encoder", "emulator"):
+            raise InputError(f"{where}: expected tensors of a model, got {show(name)}, too")
+        check_shape(f"{where}: probe.{name}", tensor, (2, document.embedding_dimension))
+    return outline
+
+
+def _load_one(stored: _Stored, outline: _Outline, given: _Given) -> EmbedAndEmulate:
+    where, document, tensors = stored
+    weights = _under("model", tensors)
+    prior = _check_prior(stored, given.prior)
+    of_phi = _standardizing(where, weights, "phi_standardizer")
+    _check_broadcast(where, of_phi, (prior.dimension,))
+    try:
+        model = EmbedAndEmulate(
+            _filled("encoder", where, outline.encoder, given.encoder, weights),
+            _filled("emulator", where, outline.emulator, given.emulator, weights),
+            _make_similarity(document, where),
+            prior,
+            y_shape=document.y_shape,
+            embedding_dimension=document.embedding_dimension,
+            y_standardizer=Standardizer.of(_standardizing(where, weights, "y_standardizer")),
+            phi_standardizer=Standardizer.of(of_phi),
+        )
+    except InputError as error:
+        told = str(error)
+        raise InputError(told if told.startswith(where) else f"{where}: {told}") from None
+    load_weights(model, weights, where)
+    _check_similarity(where, model.similarity, model.embedding_dimension)
     for name, output in model.probes().items():
         expected = tensors.get(name)
-        if expected is not None and not torch.allclose(output, expected, rtol=1e-2, atol=1e-3):
+        if expected is not None and not torch.allclose(
+            output, expected.to(output.dtype), rtol=1e-2, atol=1e-3
+        ):
             raise InputError(
-                f"{path}: expected the {name.removeprefix('probe.')} it was trained with, got one "
+                f"{where}: expected the {name.removeprefix('probe.')} it was trained with, got one "
                 "that computes something else"
             )
-    model.history = document["history"]
-    model.frozen = tuple(document.get("frozen", ()))
+    model.history = document.history
+    model.frozen = tuple(document.frozen)
+    model.y_standardizer.largest = document.y_largest
     return model.requires_grad_(False).eval()
 
 
-def _make_similarity(document: dict[str, Any], path: str | Path) -> Similarity:
+def _under(part: str, tensors: Tensors) -> Tensors:
+    """Return the tensors of a part of a file, by their names in it."""
+    prefix = f"{part}."
+    return {k.removeprefix(prefix): x for k, x in tensors.items() if k.startswith(prefix)}
+
+
+def _make_similarity(document: ModelDocument, where: str) -> Similarity:
     try:
-        return similarity_from_description(document["similarity"])
+        return similarity_from_description(document.similarity)
     except InputError as error:
         raise InputError(
-            f"{path}: {error}; where it is a class of your own, import it first"
+            f"{where}: {error}; where it is a class of your own, import it first"
         ) from None
+    except RecursionError:
+        raise InputError(f"{where}: similarity: expected a few levels, got too many") from None
 
 
-def _check_prior(
-    path: str | Path, document: dict[str, Any], tensors: dict[str, Tensor], given: Any
-) -> Prior:
+def _check_similarity(where: str, similarity: Similarity, dimension: int) -> None:
+    """Refuse a similarity that cannot score embeddings of that dimension."""
+    numbers = (*similarity.parameters(), *similarity.buffers())
+    device = next((x.device for x in numbers), None)
+    try:
+        with torch.no_grad():
+            points = similarity.place(torch.zeros(2, dimension, device=device))
+            scores = similarity.score(points, points)
+    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+        raise InputError(
+            f"{where}: similarity: expected one for embeddings of dimension {dimension}, got "
+            f"another ({one_line(error)})"
+        ) from None
+    check_shape(f"{where}: scores of the similarity", scores, (2, 2))
+
+
+def _check_prior(stored: _Stored, given: Any) -> Prior:
     """Return the prior of a file, or the one handed over if it is the same law."""
-    draws = {k.removeprefix("prior."): x for k, x in tensors.items() if k.startswith("prior.")}
-    stored = prior_from_description(document["prior"], draws)
-    if given is None and stored is None:
+    where, document, tensors = stored
+    try:
+        kept = prior_from_description(document.prior, _under("prior", tensors))
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from None
+    except (LookupError, TypeError, ValueError, RuntimeError, OverflowError) as error:
+        # What the class of a user's makes of a description, and what torch makes of numbers.
         raise InputError(
-            f"{path}: expected prior=, the prior it was trained under, got None: that prior cannot "
-            "be stored in a file"
+            f"{where}: prior: expected a description of one, got another ({one_line(error)})"
+        ) from error
+    if given is None and kept is None:
+        raise InputError(
+            f"{where}: expected prior=, the prior it was trained under, got None: that prior "
+            "cannot be stored in a file"
         )
-    if given is None or stored is None:
-        return as_prior(stored if given is None else given)
+    if given is None or kept is None:
+        return as_prior(kept if given is None else given)
     used = as_prior(given)
-    if not same_law(stored, used):
+    if not same_law(kept, used):
         raise InputError(
-            f"{path}: expected the prior it was trained under, or none, got another; "
+            f"{where}: expected the prior it was trained under, or none, got another; "
             "posterior(y, prior=...) takes another prior"
         )
     return used
 
 
-def load_weights(model: nn.Module, weights: dict[str, Tensor], path: str | Path) -> None:
-    """Copy weights into a model of the same shape, or name the first leaf that does not fit."""
-    own = model.state_dict()
+def check_weights(where: object, own: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> None:
+    """Refuse weights of other names or shapes than a model's own, and name the first."""
     for name in sorted(own.keys() | weights.keys()):
         expected = show_shape(own[name].shape) if name in own else "nothing of that name"
         found = show_shape(weights[name].shape) if name in weights else "nothing of that name"
         if expected != found:
             raise InputError(
-                f"{path}: {name}: expected {expected}, got {found} in the file; is it the same "
+                f"{where}: {name}: expected {expected}, got {found} in the file; is it the same "
                 "network?"
             )
+
+
+def check_kinds(where: object, own: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> None:
+    """Refuse tensors of another kind of number than a model's own."""
+    for name, tensor in found.items():
+        real = own[name].is_floating_point()
+        if real != tensor.is_floating_point() or tensor.is_complex():
+            raise InputError(
+                f"{where}: {name}: expected {own[name].dtype}, got {tensor.dtype} in the file"
+            )
+
+
+def check_numbers(where: object, own: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> None:
+    """Refuse tensors of another kind of number than a model's own, and any NaN among them."""
+    check_kinds(where, own, found)
+    for name, tensor in found.items():
+        # Infinity may be meant: in a mask, or where no value is too far out.
+        # One reduction settles the usual case without a mask the size of the tensor.
+        if tensor.is_floating_point() and tensor.sum().isnan() and tensor.isnan().any():
+            raise InputError(f"{where}: {name}: expected numbers, got NaN in the file")
+
+
+def load_weights(model: nn.Module, weights: Mapping[str, Tensor], where: object) -> None:
+    """Copy weights into a model of the same shape, or name the first leaf that does not fit."""
+    own = model.state_dict()
+    check_weights(where, own, weights)
+    check_numbers(where, own, weights)
     model.load_state_dict(weights)
 
 
-def _stored_or_given(
-    name: str, path: str | Path, stored: dict[str, Any] | None, given: nn.Module | None
+def _outline(
+    name: str, where: str, stored: NetworkDescription | None, given: nn.Module | None
 ) -> nn.Module:
+    """Return the network handed over or, without one, the one described, without memory."""
     if given is not None:
-        return copy.deepcopy(given)
+        return given
     if stored is None:
         raise InputError(
-            f"{path}: expected {name}=, the module it was trained with, got None: a network of "
+            f"{where}: expected {name}=, the module it was trained with, got None: a network of "
             "your own cannot be stored in a file"
         )
-    return make_network(stored)
+    try:
+        return outline_network(stored)
+    except InputError as error:
+        raise InputError(f"{where}: {name}: {error}") from None
 
 
-def _empty_standardizer(path: str | Path, weights: dict[str, Tensor], name: str) -> Standardizer:
-    if f"{name}.mean" not in weights or f"{name}.scale" not in weights:
+def _filled(
+    name: str, where: str, outline: nn.Module, given: nn.Module | None, weights: Tensors
+) -> nn.Module:
+    """Return a copy of the network handed over or, without one, the outline with its weights."""
+    if given is not None:
+        return copy.deepcopy(given)
+    own = outline.state_dict()
+    found = _under(name, weights)
+    check_kinds(f"{where}: {name}", own, found)
+    outline.load_state_dict({k: x.to(own[k].dtype) for k, x in found.items()}, assign=True)
+    return outline
+
+
+def _standardizing(where: str, weights: Tensors, name: str) -> Tensors:
+    """Return the tensors of a standardiser."""
+    found = {k: weights[f"{name}.{k}"] for k in _STANDARDIZING if f"{name}.{k}" in weights}
+    if "mean" not in found or "scale" not in found:
         raise InputError(
-            f"{path}: expected the tensors model.{name}.mean and model.{name}.scale, got neither "
+            f"{where}: expected the tensors model.{name}.mean and model.{name}.scale, got neither "
             "or one"
         )
-    limit = weights.get(f"{name}.limit")
-    return Standardizer(weights[f"{name}.mean"], weights[f"{name}.scale"], limit)
+    if not all(x.is_floating_point() for x in found.values()):
+        raise InputError(f"{where}: {name}: expected floating-point numbers, got others")
+    return found
+
+
+def _check_broadcast(where: str, standardizing: Tensors, shape: Sequence[int]) -> None:
+    """Refuse a standardiser whose numbers do not go with data of that shape."""
+    for name, tensor in standardizing.items():
+        last = tensor.shape[::-1]
+        fits = len(last) <= len(shape) and all(
+            size in (1, wanted) for size, wanted in zip(last, shape[::-1], strict=False)
+        )
+        if not fits:
+            raise InputError(
+                f"{where}: {name} of a standardiser: expected a shape that goes with data of shape "
+                f"{show_shape(shape)}, got {show_shape(tensor.shape)}"
+            )

@@ -16,6 +16,7 @@ import copy
 import math
 import warnings
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -28,24 +29,36 @@ from eande.foundations.checks import (
     EandeWarning,
     InputError,
     as_float_tensor,
+    calling,
     check_count,
     check_finite,
+    check_fits,
+    check_flag,
+    check_instance,
     check_shape,
+    show,
     show_shape,
 )
 from eande.foundations.seeds import derive_seed
 from eande.inference.cache import Cache, Graphs, KeptBank
 from eande.inference.cuda_graphs import GraphedFunction
 from eande.inference.normalizer import (
+    Normalizer,
     PriorBank,
     estimate_normalizer,
     normalizer_of_scores,
     summed_scores,
 )
 from eande.inference.posterior import Posterior
-from eande.inference.saving import probe, write_model
+from eande.inference.saving import (
+    EnsembleFile,
+    ModelDocument,
+    ModelFile,
+    probe,
+    write_model,
+)
 from eande.inference.tensor_cores import for_tensor_cores
-from eande.networks.choose import describe_network
+from eande.networks.choose import describe_network, outline_network
 from eande.networks.precision import full_precision
 from eande.networks.standardizer import Standardizer
 from eande.priors.convert import as_prior
@@ -56,9 +69,14 @@ from eande.similarities.similarity import Similarity
 _OUTSIDE_AT_MOST = 0.01
 # Scores beyond this many nats are not resolved by float32.
 _LARGEST_SCORE = 1e6
+# Observations so many times farther out than all simulations are warned about. An observation like
+# the simulations is farther out than all n of them with probability 1/(n + 1) at most.
+_FAR_OUT = 3.0
 # Numbers of data that pass through the encoder at a time during inference: 16 MB.
 _NUMBERS_AT_ONCE = 2**22
 _EMULATOR_ROWS = 16_384
+# A datum of more numbers than this is large: none is made up to try a network of ours on it.
+_LARGE_DATUM = 2**20
 # Prior draws on which a copy of the emulator for tensor cores must agree with the original.
 _COMPARED = 4_096
 
@@ -75,6 +93,7 @@ class EmbedAndEmulate(nn.Module):
         embedding_dimension: n.
         y_standardizer: applied to data before the encoder; None leaves them as they are.
         phi_standardizer: applied to parameters before the emulator.
+        run_once: whether the networks are run here, to refuse those that do not fit.
 
     Attributes:
         history: one record per validated epoch of training.
@@ -95,8 +114,27 @@ class EmbedAndEmulate(nn.Module):
         embedding_dimension: int,
         y_standardizer: Standardizer | None = None,
         phi_standardizer: Standardizer | None = None,
+        run_once: bool = True,
     ) -> None:
         super().__init__()
+        check_instance("encoder", encoder, nn.Module, "an nn.Module (an instance, not a class)")
+        check_instance("emulator", emulator, nn.Module, "an nn.Module (an instance, not a class)")
+        check_instance("similarity", similarity, Similarity, "a similarity such as Cosine(0.05)")
+        check_instance("y_shape", y_shape, (list, tuple), "the shape of one datum")
+        check_count("length of y_shape", len(y_shape), 1)
+        for size in y_shape:
+            check_count("y_shape", size, 1)
+        check_fits("y_shape", math.prod(y_shape), 4)
+        check_count("embedding_dimension", embedding_dimension, 1)
+        check_flag("run_once", run_once)
+        for name, standardizer in (("y", y_standardizer), ("phi", phi_standardizer)):
+            check_instance(
+                f"{name}_standardizer",
+                standardizer,
+                Standardizer,
+                "a Standardizer or None",
+                optional=True,
+            )
         self.encoder = encoder
         self.emulator = emulator
         self.similarity = similarity
@@ -112,17 +150,24 @@ class EmbedAndEmulate(nn.Module):
         self.encoder_rows = max(1, min(_NUMBERS_AT_ONCE // math.prod(self.y_shape), _EMULATOR_ROWS))
         self.cache = Cache()
         self.eval()
-        self._check_outputs("encoder", encoder, self.y_shape)
-        self._check_outputs("emulator", emulator, (self.prior.dimension,))
+        if run_once:
+            self._check_outputs("encoder", encoder, self.y_shape)
+            self._check_outputs("emulator", emulator, (self.prior.dimension,))
 
     def _check_outputs(self, name: str, network: nn.Module, shape: Sequence[int]) -> None:
+        device = self.device
+        described = describe_network(network)
+        if described is not None and math.prod(shape) > _LARGE_DATUM:
+            # What ours make of so large a datum is asked where it costs no memory.
+            device = torch.device("meta")
+            network = outline_network(described).eval()
         try:
             with torch.no_grad():
-                out = network(torch.zeros(2, *shape, device=self.device))
+                out = network(torch.zeros(2, *shape, device=device))
         except (RuntimeError, ValueError, TypeError, IndexError) as error:
             raise InputError(
                 f"{name}: expected a network that takes a batch of shape "
-                f"{show_shape((2, *shape))}, got an error ({error})"
+                f"{show_shape((2, *shape))}, got an error ({show(error)})"
             ) from error
         if not isinstance(out, Tensor):
             raise InputError(f"{name}: expected a tensor as output, got {type(out).__name__}")
@@ -150,13 +195,32 @@ class EmbedAndEmulate(nn.Module):
 
     def embed_all(self, y: Tensor) -> Tensor:
         """Embed many data, ``encoder_rows`` at a time, without a gradient."""
+        y = as_float_tensor("y", y)
+        check_shape("y", y, ("n", *self.y_shape))
         with torch.no_grad():
             return torch.cat([self.embed(part) for part in y.split(self.encoder_rows)])
 
     def emulate_all(self, phi: Tensor) -> Tensor:
         """Emulate many parameters, ``emulator_rows`` at a time, without a gradient."""
+        phi = as_float_tensor("phi", phi)
+        check_shape("phi", phi, ("n", self.prior.dimension))
         with torch.no_grad():
             return torch.cat([self.emulate(part) for part in phi.split(self.emulator_rows)])
+
+    def calling(self, part: str, given: Tensor, **where: object) -> AbstractContextManager[None]:
+        """Return a context that says which call failed, where a network is the user's own.
+
+        Args:
+            part: ``"encoder"`` or ``"emulator"``.
+            given: data or parameters.
+            where: the network runs, by name: an epoch, a step.
+        """
+        models = self.members or (self,)
+        if all(describe_network(getattr(model, part)) is not None for model in models):
+            return nullcontext()
+        again = partial(self.embed if part == "encoder" else self.emulate, given)
+        shape = show_shape(given.shape)
+        return calling(part, again, shape=shape, dtype=given.dtype, device=given.device, **where)
 
     # Posteriors.
 
@@ -172,6 +236,7 @@ class EmbedAndEmulate(nn.Module):
             pooled: whether the first axis holds independent observations of the same parameters.
             draws: prior draws for the normaliser.
         """
+        check_flag("pooled", pooled)
         observed = as_float_tensor("y", y, device=self.device)
         if not pooled:
             check_shape("y", observed, self.y_shape)
@@ -204,7 +269,7 @@ class EmbedAndEmulate(nn.Module):
     ) -> list[Posterior]:
         check_shape("y", observed, ("m", *self.y_shape))
         check_count("number of observations", len(observed), 1)
-        check_count("draws", draws, 2)
+        self._check_draws(draws)
         used = self.prior if prior is None else as_prior(prior)
         if used.dimension != self.prior.dimension:
             raise InputError(
@@ -214,18 +279,24 @@ class EmbedAndEmulate(nn.Module):
         kept = self._kept_bank(used, draws)
         _check_support(kept.bank.outside)
         if pooled:
-            located = [self._locate_pooled(observed, kept.bank)]
+            with self.calling("encoder", observed):
+                located = [self._locate_pooled(observed, kept.bank)]
         else:
             # Nothing the model keeps refers back to it, so that it is freed when nobody holds it.
             locate = kept.locate or partial(self.locate, bank=kept.bank)
-            located = [locate(part) for part in observed.split(self.encoder_rows)]
+            located = []
+            for part in observed.split(self.encoder_rows):
+                with self.calling("encoder", part):
+                    located.append(locate(part))
         posteriors = []
+        farthest = 0.0
         for part in located:
             f = part["f"].unsqueeze(0) if pooled else part["f"].unsqueeze(1)
             # All values at once: every transfer waits for the device.
-            for rows, log_c, error, effective, total in zip(
+            for rows, log_c, error, effective, total, reach in zip(
                 f, *part["values"].tolist(), strict=True
             ):
+                farthest = max(farthest, reach)
                 if not math.isfinite(total):
                     # With the index that the caller's y has.
                     check_finite("y", observed[0] if single else observed)
@@ -244,32 +315,45 @@ class EmbedAndEmulate(nn.Module):
                         effective_draws=effective,
                     )
                 )
+        if farthest > _FAR_OUT:
+            warnings.warn(
+                f"y: {farthest:.3g} times as far from the mean of the simulated data as any of "
+                "them: nothing like it was simulated, and its posterior means little",
+                EandeWarning,
+                stacklevel=3,
+            )
         return posteriors
 
     @torch.no_grad()
     def locate(self, observed: Tensor, bank: PriorBank) -> dict[str, Tensor]:
         """Embed observations (m, *y_shape) and estimate their normalisers.
 
-        Returns ``f`` (m, n), and ``values`` (4, m): log C, its standard error, its effective sample
-        size, and the sum of all data, which tells whether they are finite.
+        Returns ``f`` (m, n), and ``values`` (5, m): log C, its standard error, its effective sample
+        size, the sum of all data, which tells whether they are finite, and how far out they lie.
         """
         # No encoder sees missing numbers, though they are refused only after it: to look first
         # would be to wait for the device twice.
-        f = self.embed_all(observed.nan_to_num(0.0, 0.0, 0.0))
+        known = observed.nan_to_num(0.0, 0.0, 0.0)
+        f = self.embed_all(known)
         normalizer = estimate_normalizer(self.similarity, f, bank)
         total = observed.sum(dtype=torch.float64).expand(len(f))
-        values = [normalizer.log_value, normalizer.error, normalizer.effective_draws, total]
-        return {"f": f, "values": torch.stack(values)}
+        return {"f": f, "values": _stacked(normalizer, total, self._reach(known))}
+
+    def _reach(self, observed: Tensor) -> Tensor:
+        """Return how many times farther out than all simulations each observation lies, (m,)."""
+        seen_by = self.members[0] if self.members else self
+        return seen_by.y_standardizer.reach(observed)
 
     @torch.no_grad()
     def _locate_pooled(self, observed: Tensor, bank: PriorBank) -> dict[str, Tensor]:
         """Do the same for observations of one φ: one normaliser belongs to all of them."""
-        f = self.similarity.pool(self.embed_all(observed.nan_to_num(0.0, 0.0, 0.0)))
+        known = observed.nan_to_num(0.0, 0.0, 0.0)
+        f = self.similarity.pool(self.embed_all(known))
         scores = summed_scores(self.similarity, f, bank.emulated)
         normalizer = normalizer_of_scores(scores.unsqueeze(0), bank.inside)
         total = observed.sum(dtype=torch.float64).expand(1)
-        values = [normalizer.log_value, normalizer.error, normalizer.effective_draws, total]
-        return {"f": f, "values": torch.stack(values)}
+        reach = self._reach(known).amax(0, keepdim=True)
+        return {"f": f, "values": _stacked(normalizer, total, reach)}
 
     def score(self, f: Tensor, phi: Tensor) -> Tensor:
         """Return the score of parameters (k, D), shape (k,), summed over embeddings (m, n)."""
@@ -282,7 +366,13 @@ class EmbedAndEmulate(nn.Module):
 
     def prior_bank(self, prior: Prior, draws: int) -> PriorBank:
         """Return draws of the prior with their emulated points, kept until the weights change."""
-        return self._kept_bank(prior, draws).bank
+        self._check_draws(draws)
+        return self._kept_bank(as_prior(prior), draws).bank
+
+    def _check_draws(self, draws: int) -> None:
+        """Refuse a number of prior draws that is too small, or that memory cannot hold."""
+        check_count("draws", draws, 2)
+        check_fits("draws", draws, 4 * (self.prior.dimension + self.embedding_dimension))
 
     def _kept_bank(self, prior: Prior, draws: int) -> KeptBank:
         self.cache.refresh(self._scoring_parts())
@@ -292,7 +382,9 @@ class EmbedAndEmulate(nn.Module):
         phi = prior.sample(draws, seed=derive_seed(0, "bank")).to(self.device)
         inside = self.prior.contains(phi)
         outside = 1 - inside.double().mean().item()
-        return PriorBank(phi, self.emulate_all(phi), inside, outside)
+        with self.calling("emulator", phi):
+            emulated = self.emulate_all(phi)
+        return PriorBank(phi, emulated, inside, outside)
 
     def _scoring_parts(self) -> list[nn.Module]:
         """Return what emulated points and scores depend on."""
@@ -312,6 +404,8 @@ class EmbedAndEmulate(nn.Module):
             enabled: False goes back to running the networks as they are.
             compile: whether to compile them first, which takes a minute and shortens the rest.
         """
+        check_flag("enabled", enabled)
+        check_flag("compile", compile)
         self.cache.clear()
         self.cache.watch(self._scoring_parts())
         if not enabled or self.device.type != "cuda":
@@ -332,6 +426,7 @@ class EmbedAndEmulate(nn.Module):
 
     def train(self, mode: bool = True) -> Self:
         """Switch to training or inference; the cache is cleared."""
+        check_flag("mode", mode)
         self.cache.clear()
         return super().train(mode)
 
@@ -349,6 +444,7 @@ class EmbedAndEmulate(nn.Module):
 
     def with_similarity(self, similarity: Similarity) -> Self:
         """Return a model that shares these networks and scores by another similarity."""
+        check_instance("similarity", similarity, Similarity, "a similarity such as Cosine(0.05)")
         other = copy.copy(self)
         other._modules = dict(self._modules)
         other.cache = Cache()
@@ -358,7 +454,8 @@ class EmbedAndEmulate(nn.Module):
     def save(self, path: str | Path) -> None:
         """Write the model to one file of tensors and JSON; loading it cannot execute code."""
         if not self.members:
-            write_model(path, *self._contents())
+            document, tensors = self._contents()
+            write_model(path, ModelFile(**vars(document)), tensors)
             return
         tensors = {f"similarity.{name}": x for name, x in self.similarity.state_dict().items()}
         documents = []
@@ -366,32 +463,38 @@ class EmbedAndEmulate(nn.Module):
             document, own = member._contents()
             documents.append(document)
             tensors |= {f"member.{number}.{name}": x for name, x in own.items()}
-        described = {"members": documents, "similarity": self.similarity.describe()}
-        write_model(path, described, tensors)
+        write_model(path, EnsembleFile(documents, self.similarity.describe()), tensors)
 
-    def _contents(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        """Return what a file holds of a single model: a JSON document and tensors."""
-        document = {
-            "y_shape": self.y_shape,
-            "embedding_dimension": self.embedding_dimension,
-            "encoder": describe_network(self.encoder),
-            "emulator": describe_network(self.emulator),
-            "similarity": self.similarity.describe(),
-            "prior": self.prior.describe(),
-            "history": self.history,
-            "frozen": self.frozen,
-        }
+    def _contents(self) -> tuple[ModelDocument, dict[str, Tensor]]:
+        """Return what a file holds of a single model: a document and tensors."""
+        document = ModelDocument(
+            y_shape=list(self.y_shape),
+            embedding_dimension=self.embedding_dimension,
+            encoder=describe_network(self.encoder),
+            emulator=describe_network(self.emulator),
+            similarity=self.similarity.describe(),
+            prior=self.prior.describe(),
+            history=self.history,
+            frozen=list(self.frozen),
+            y_largest=self.y_standardizer.largest,
+        )
         tensors = {f"model.{name}": x for name, x in self.state_dict().items()}
         tensors |= {f"prior.{name}": x for name, x in self.prior.tensors().items()}
         return document, tensors | self.probes()
 
     def probes(self) -> dict[str, Tensor]:
-        """Return what the networks make of fixed inputs, by which a file knows them again."""
-        phi_shape = (self.prior.dimension,)
-        return {
-            "probe.encoder": probe(self.encoder, self.y_shape, self.device),
-            "probe.emulator": probe(self.emulator, phi_shape, self.device),
-        }
+        """Return what the networks make of fixed inputs, by which a file knows them again.
+
+        Not of ours for a large datum: name and settings tell what they are.
+        """
+        found = {}
+        for name, network, shape in (
+            ("encoder", self.encoder, self.y_shape),
+            ("emulator", self.emulator, (self.prior.dimension,)),
+        ):
+            if describe_network(network) is None or math.prod(shape) <= _LARGE_DATUM:
+                found[f"probe.{name}"] = probe(network, shape, self.device)
+        return found
 
 
 @dataclass(frozen=True)
@@ -433,6 +536,12 @@ class EmbeddedObservation:
         """Return the similarity's rigorous bound, None where it has none."""
         bound = self.model.similarity.bound(self.f)
         return None if bound is None else bound.sum().item()
+
+
+def _stacked(normalizer: Normalizer, total: Tensor, reach: Tensor) -> Tensor:
+    """Return what is known of every observation as one tensor, (5, m): one transfer for all."""
+    parts = [normalizer.log_value, normalizer.error, normalizer.effective_draws, total, reach]
+    return torch.stack([part.double() for part in parts])
 
 
 def _check_support(outside: float) -> None:

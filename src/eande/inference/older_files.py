@@ -4,17 +4,56 @@ Up to format 4 a similarity was named only, and an exponent and what else calibr
 among its own tensors; an exponent of 0 said that the fit had fallen back to the prior.
 """
 
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
+from eande.foundations.checks import InputError
+from eande.foundations.documents import as_document
+
 _CALIBRATION = ("exponent", "slope", "centre", "turn", "shift")
 
 
+@dataclass
+class _Older:
+    """What had another form in the document of a model."""
+
+    embedding_dimension: int
+    similarity: str
+
+
+@dataclass
+class _OlderEnsemble:
+    """The same, of an ensemble."""
+
+    members: list[_Older]
+
+
 def renamed(
+    path: Path, document: dict[str, Any], tensors: dict[str, Tensor]
+) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Return a document and tensors of format 4 or older as the present format has them.
+
+    Args:
+        path: the file.
+        document: what it says.
+        tensors: its own, or stand-ins of the same shapes on the device "meta".
+    """
+    as_document(path, document, _OlderEnsemble if "members" in document else _Older)
+    try:
+        return _renamed(document, tensors)
+    except (LookupError, TypeError, ValueError, RuntimeError) as error:
+        raise InputError(
+            f"{path}: expected the tensors of a model of format {document.get('format')}, got "
+            f"others ({error})"
+        ) from None
+
+
+def _renamed(
     document: dict[str, Any], tensors: dict[str, Tensor]
 ) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Return a document and tensors of format 4 or older as the present format has them."""
     if "members" not in document:
         return _one(document, tensors)
     members = []
@@ -38,7 +77,7 @@ def _one(
     name = document["similarity"]
     settings: dict[str, Any] = {}
     if name == "cosine":
-        learned = tensors["model.similarity.log_temperature"].exp().item()
+        learned = _value(tensors["model.similarity.log_temperature"].exp())
         settings = {"temperature": learned, "learn": False}
     if name == "dot":
         settings = {"dimension": dimension}
@@ -57,7 +96,7 @@ def _around(
     """Put what calibration found, or a fall back to the prior, around a similarity."""
     found = {x: tensors[f"{prefix}{x}"] for x in _CALIBRATION if f"{prefix}{x}" in tensors}
     rest = {k: x for k, x in tensors.items() if k.removeprefix(prefix) not in found}
-    exponent = found.pop("exponent").item() if "exponent" in found else 1.0
+    exponent = _value(found.pop("exponent")) if "exponent" in found else 1.0
     if exponent == 0:
         return {"name": "prior only", "rejected": similarity}, _inside(rest, prefix, "rejected")
     if exponent == 1 and not found:
@@ -78,3 +117,8 @@ def _inside(tensors: dict[str, Tensor], prefix: str, part: str) -> dict[str, Ten
         f"{prefix}{part}.{k.removeprefix(prefix)}" if k.startswith(prefix) else k: x
         for k, x in tensors.items()
     }
+
+
+def _value(tensor: Tensor) -> float:
+    """Return the number in a tensor; of a stand-in, one that calls for all other tensors."""
+    return 0.5 if tensor.is_meta else tensor.item()

@@ -20,6 +20,8 @@ from eande.foundations.checks import (
     InputError,
     as_float_tensor,
     check_count,
+    check_fits,
+    check_seed,
     check_shape,
     check_share,
 )
@@ -156,7 +158,7 @@ class Posterior:
                 "prior: expected one with a density, got draws only; take more of them: "
                 "model.posterior(..., draws=...)"
             )
-        check_count("seed", seed, 0)
+        check_seed("seed", seed)
         _, info = tempered(self, 1, seed=seed, particles=particles)
         refined = copy.copy(self)
         refined.log_normalizer = info.log_normalizer
@@ -191,7 +193,8 @@ class Posterior:
             options: of that sampler, such as ``bound`` or ``particles``; without a name only
                 ``max_evaluations``, the budget of both that the rule chooses from.
         """
-        return draw(self, n, seed=seed, sampler=sampler or self.default_sampler, options=options)
+        chosen = self.default_sampler if sampler is None else sampler
+        return draw(self, n, seed=seed, sampler=chosen, options=options)
 
     def map(self) -> Tensor:
         """Return the parameters of the highest density, shape (D,).
@@ -213,6 +216,8 @@ class Posterior:
     def summary(self, *, samples: int = 10_000, level: float = 0.9, seed: int = 0) -> Summary:
         """Return means, standard deviations, central intervals of that level, and the modes."""
         check_count("samples", samples, 2)
+        check_fits("samples", samples, 4 * self.prior.dimension)
         check_share("level", level)
+        check_seed("seed", seed)
         phi, info = self.sample(samples, seed=seed)
         return summarize(self, phi, info, level)

@@ -1,23 +1,95 @@
 """Saving a model: one file of tensors and JSON, which :mod:`eande.inference.loading` reads."""
 
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from eande.foundations.checks import InputError, check_at_least, check_count
+from eande.foundations.documents import as_json
 from eande.foundations.files import write_tensors
+from eande.networks.choose import NetworkDescription
 
 # 5: similarities are described by name and settings, calibration is a similarity around another.
 FORMAT = 5
+# Numbers of one datum, axes of it, and dimensions of an embedding: a file that says more is
+# damaged.
+_LARGEST_DATUM = 2**31
+_MOST_AXES = 16
+_LARGEST_EMBEDDING = 2**16
+
+
+@dataclass
+class ModelDocument:
+    """What a file says of a single model; its numbers are tensors.
+
+    Args:
+        y_shape: shape of one datum.
+        embedding_dimension: n.
+        encoder: how to make it; None for a network of the user's.
+        emulator: likewise.
+        similarity: as :meth:`eande.similarities.similarity.Similarity.describe` has it.
+        prior: as :meth:`eande.priors.prior.Prior.describe` has it.
+        history: one record per validated epoch of training.
+        frozen: names of the parameters that were not trained.
+        y_largest: the largest standardised number among the training data; older files lack it.
+    """
+
+    y_shape: list[int]
+    embedding_dimension: int
+    encoder: NetworkDescription | None
+    emulator: NetworkDescription | None
+    similarity: dict[str, Any]
+    prior: dict[str, Any]
+    history: list[dict[str, int | float]]
+    frozen: list[str] = field(default_factory=list)
+    y_largest: float | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse sizes that no model has."""
+        check_count("number of axes of y_shape", len(self.y_shape), 1, at_most=_MOST_AXES)
+        for size in self.y_shape:
+            check_count("y_shape", size, 1)
+        if math.prod(self.y_shape) > _LARGEST_DATUM:
+            raise InputError(
+                f"y_shape: expected at most {_LARGEST_DATUM} numbers, got {self.y_shape}"
+            )
+        check_count("embedding_dimension", self.embedding_dimension, 1, at_most=_LARGEST_EMBEDDING)
+        if self.y_largest is not None:
+            check_at_least("y_largest", self.y_largest, 0)
+
+
+@dataclass
+class ModelFile(ModelDocument):
+    """The document of a file that holds a single model."""
+
+    format: int = FORMAT
+
+
+@dataclass
+class EnsembleFile:
+    """The document of a file that holds an ensemble.
+
+    Args:
+        members: the models.
+        similarity: the mean of their ratios, or a calibration of it.
+        format: of the file.
+    """
+
+    members: list[ModelDocument]
+    similarity: dict[str, Any]
+    format: int = FORMAT
 
 
 def write_model(
-    path: str | Path, document: Mapping[str, Any], tensors: Mapping[str, Tensor]
+    path: str | Path, document: ModelFile | EnsembleFile, tensors: Mapping[str, Tensor]
 ) -> None:
-    """Write what a model consists of, with the number of the file's format."""
-    write_tensors(path, "model", {"format": FORMAT} | dict(document), tensors)
+    """Write what a model consists of."""
+    write_tensors(path, "model", as_json(document), tensors)
 
 
 @torch.no_grad()

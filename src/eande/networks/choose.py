@@ -3,12 +3,16 @@
 Every network of ours keeps the arguments of its constructor in ``settings``.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from eande.foundations.checks import InputError, check_choice, show_shape
+from eande.foundations.documents import make_from_settings
 from eande.networks.mlp import ResidualMLP
 from eande.networks.resnet import ResNet
 
@@ -50,17 +54,59 @@ def default_encoder(
     )
 
 
-_NETWORKS: dict[str, Callable[..., nn.Module]] = {"ResidualMLP": ResidualMLP, "ResNet": ResNet}
+_NETWORKS: dict[str, type[nn.Module]] = {"ResidualMLP": ResidualMLP, "ResNet": ResNet}
 
 
-def describe_network(network: nn.Module) -> dict[str, Any] | None:
+@dataclass
+class NetworkDescription:
+    """One of our networks as a file describes it.
+
+    Args:
+        name: of its class.
+        settings: the arguments of its constructor.
+    """
+
+    name: str
+    settings: dict[str, Any]
+
+    def __post_init__(self) -> None:
+        """Refuse the names of other classes."""
+        check_choice("network in the file", self.name, tuple(_NETWORKS))
+
+
+def describe_network(network: nn.Module) -> NetworkDescription | None:
     """Return name and settings of one of our networks, None for a user's."""
-    if type(network) not in _NETWORKS.values():
+    if type(network) not in _NETWORKS.values() or not isinstance(network, ResidualMLP | ResNet):
         return None
-    return {"name": type(network).__name__, "settings": network.settings}
+    return NetworkDescription(type(network).__name__, network.settings)
 
 
-def make_network(description: dict[str, Any]) -> nn.Module:
+def make_network(description: NetworkDescription) -> nn.Module:
     """Make the network that :func:`describe_network` described."""
-    check_choice("network in the file", description["name"], tuple(_NETWORKS))
-    return _NETWORKS[description["name"]](**description["settings"])
+    kind = _NETWORKS[description.name]
+    return make_from_settings(f"settings of the {description.name}", kind, description.settings)
+
+
+def outline_network(description: NetworkDescription) -> nn.Module:
+    """Make the same without memory, on the device "meta": all its tensors have is a shape."""
+    with torch.device("meta"), _NothingDrawn():
+        return make_network(description)
+
+
+class _NothingDrawn(TorchFunctionMode):
+    """Leaves out the first weights of torch's own layers, which take most of the time."""
+
+    _DRAWING = (
+        nn.init.kaiming_uniform_,
+        nn.init.uniform_,
+        nn.init.constant_,
+        Tensor.uniform_,
+        Tensor.fill_,
+        Tensor.zero_,
+    )
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = kwargs or {}
+        if func in self._DRAWING:
+            return args[0] if args else given["tensor"]
+        return func(*args, **given)

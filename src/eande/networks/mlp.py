@@ -24,6 +24,10 @@ _ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
 }
 NORMALIZATIONS = tuple(_NORMALIZATIONS)
 ACTIVATIONS = tuple(_ACTIVATIONS)
+# Nobody trains larger ones, and a file that asks for one is damaged.
+_LARGEST_INPUT = 2**31
+_WIDEST = 2**16
+_DEEPEST = 1_000
 
 
 class ResidualMLP(nn.Module):
@@ -61,16 +65,17 @@ class ResidualMLP(nn.Module):
         linear_skip: bool = True,
     ) -> None:
         super().__init__()
-        for name, size in {"inputs": inputs, "outputs": outputs, "width": width}.items():
-            check_count(name, size, 1)
-        check_count("blocks", blocks, 0)
+        check_count("inputs", inputs, 1, at_most=_LARGEST_INPUT)
+        check_count("outputs", outputs, 1, at_most=_WIDEST)
+        check_count("width", width, 1, at_most=_WIDEST)
+        check_count("blocks", blocks, 0, at_most=_DEEPEST)
         check_choice("normalization", normalization, NORMALIZATIONS)
         check_choice("activation", activation, ACTIVATIONS)
         self.settings: dict[str, Any] = {
-            "inputs": inputs,
-            "outputs": outputs,
-            "width": width,
-            "blocks": blocks,
+            "inputs": int(inputs),
+            "outputs": int(outputs),
+            "width": int(width),
+            "blocks": int(blocks),
             "normalization": normalization,
             "activation": activation,
             "linear_skip": linear_skip,
@@ -82,7 +87,8 @@ class ResidualMLP(nn.Module):
         self.activation = _ACTIVATIONS[activation]()
         self.last = nn.Linear(width, outputs)
         self.skip = nn.Linear(inputs, outputs, bias=False) if linear_skip else None
-        if self.skip is not None:
+        # Without memory there is nothing to draw, and torch would load a second's worth of modules.
+        if self.skip is not None and not self.skip.weight.is_meta:
             nn.init.zeros_(self.last.weight)
             # Not zero: the centre of the data must have a direction too.
             nn.init.normal_(self.last.bias, std=1e-2)

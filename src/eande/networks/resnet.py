@@ -11,13 +11,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from eande.foundations.checks import InputError, check_choice
+from eande.foundations.checks import InputError, check_choice, check_count
 from eande.networks.precision import full_precision
 
 # Layers by the number of spatial axes.
 _CONVOLUTIONS: dict[int, Callable[..., nn.Conv1d | nn.Conv2d]] = {1: nn.Conv1d, 2: nn.Conv2d}
 _POOLS: dict[int, Callable[..., nn.Module]] = {1: nn.MaxPool1d, 2: nn.MaxPool2d}
 _BATCH_NORMS: dict[int, Callable[[int], nn.Module]] = {1: nn.BatchNorm1d, 2: nn.BatchNorm2d}
+# Nobody trains a wider one, and a file that asks for one is damaged.
+_WIDEST = 2**16
 
 
 class ResNet(nn.Module):
@@ -56,6 +58,8 @@ class ResNet(nn.Module):
         normalization: str = "batch",
     ) -> None:
         super().__init__()
+        for name, size in {"channels": channels, "outputs": outputs, "width": width}.items():
+            check_count(name, size, 1, at_most=_WIDEST)
         stages = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3)}
         if dimensions not in (1, 2) or depth not in stages:
             raise InputError(
@@ -69,12 +73,12 @@ class ResNet(nn.Module):
         check_choice("stem", stem, ("wide", "narrow"))
         check_choice("normalization", normalization, ("batch", "group"))
         self.settings: dict[str, Any] = {
-            "channels": channels,
-            "outputs": outputs,
-            "dimensions": dimensions,
-            "depth": depth,
-            "width": width,
-            "periodic": list(periodic),
+            "channels": int(channels),
+            "outputs": int(outputs),
+            "dimensions": int(dimensions),
+            "depth": int(depth),
+            "width": int(width),
+            "periodic": [int(axis) for axis in periodic],
             "stem": stem,
             "normalization": normalization,
         }
@@ -112,7 +116,9 @@ class _Convolution(nn.Module):
         convolution = _CONVOLUTIONS[len(wraps)]
         padding = tuple(0 if wrap else self.amount for wrap in wraps)
         self.convolution = convolution(inputs, outputs, kernel, stride, padding=padding, bias=False)
-        nn.init.kaiming_normal_(self.convolution.weight, mode="fan_out", nonlinearity="relu")
+        # Without memory there is nothing to draw, and torch would load a second's worth of modules.
+        if not self.convolution.weight.is_meta:
+            nn.init.kaiming_normal_(self.convolution.weight, mode="fan_out", nonlinearity="relu")
 
     def forward(self, x: Tensor) -> Tensor:
         return self.convolution(_wrap(x, self.amount, self.wraps))

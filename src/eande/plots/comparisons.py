@@ -5,6 +5,15 @@ from typing import Any
 
 import numpy as np
 
+from eande.foundations.checks import (
+    InputError,
+    check_flag,
+    check_number,
+    check_positive,
+    check_text,
+    show,
+)
+from eande.plots.arguments import as_array, by_name
 from eande.plots.style import ACCENT, COLORS, OURS, Axes, Figure
 
 _BOXES = "box: quartiles over all seeds and test data, whiskers: 5–95 %"
@@ -21,8 +30,13 @@ def distance_boxes(
         paper: the paper's median per task.
         label: of the vertical axis.
     """
-    figure, axis = _boxes(distances, width=1.9)
-    for position, task in enumerate(distances, start=1):
+    values = _as_values("distances", distances)
+    paper = by_name("paper", paper)
+    for task in values:
+        check_number("paper", paper.get(task))
+    check_text("label", label)
+    figure, axis = _boxes(values, width=1.9)
+    for position, task in enumerate(values, start=1):
         axis.plot(
             [position - 0.4, position + 0.4],
             [paper[task], paper[task]],
@@ -52,7 +66,12 @@ def boxes(
         floor: the value of the reference against itself, shown as a line.
         title: of the figure.
     """
-    figure, axis = _boxes(values, width=1.3)
+    drawn = _as_values("values", values)
+    check_text("label", label)
+    check_text("title", title)
+    if floor is not None:
+        check_positive("floor", floor)
+    figure, axis = _boxes(drawn, width=1.3)
     if floor is not None:
         axis.axhline(floor, color=ACCENT, linestyle="--", label="floor: reference against itself")
         axis.legend(frameon=False, fontsize=8)
@@ -80,9 +99,15 @@ def curves(
         log_x: whether the horizontal axis is logarithmic.
         log_y: whether the vertical axis is.
     """
+    drawn = {name: _as_line(line) for name, line in by_name("lines", lines).items()}
+    check_text("x", x)
+    check_text("y", y)
+    check_text("title", title)
+    check_flag("log_x", log_x)
+    check_flag("log_y", log_y)
     figure = Figure(figsize=(5.6, 3.8), layout="constrained")
     axis = figure.subplots()
-    for number, (name, (places, values)) in enumerate(lines.items()):
+    for number, (name, (places, values)) in enumerate(drawn.items()):
         color = COLORS[number % len(COLORS)]
         mean = values.mean(0)
         spread = values.std(0)
@@ -108,7 +133,20 @@ def curves(
     return figure
 
 
-def _boxes(values: Mapping[str, Sequence[float]], *, width: float) -> tuple[Figure, Axes]:
+def _as_line(line: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Return places (k,) and values (repetitions, k) of a line."""
+    if not isinstance(line, list | tuple) or len(line) != 2:
+        raise InputError(f"lines: expected (places, values) per name, got {show(line)}")
+    places = as_array("lines", line[0], ("places",))
+    return places, as_array("lines", line[1], ("repetitions", len(places)))
+
+
+def _as_values(name: str, values: Any) -> dict[str, np.ndarray]:
+    """Return the values per name, an array each."""
+    return {key: as_array(name, some, ("n",)) for key, some in by_name(name, values).items()}
+
+
+def _boxes(values: Mapping[str, np.ndarray], *, width: float) -> tuple[Figure, Axes]:
     """Draw a box per name, quartiles with whiskers at 5 and 95 %."""
     figure = Figure(figsize=(width * len(values) + 1.3, 3.6), layout="constrained")
     axis = figure.subplots()

@@ -5,7 +5,7 @@ import numpy as np
 from eande.diagnostics.diagnosis import Diagnosis
 from eande.diagnostics.identifiability import Identifiability
 from eande.diagnostics.uniformity import Uniformity
-from eande.foundations.checks import InputError
+from eande.foundations.checks import InputError, check_instance, show
 from eande.inference.normalizer import ENOUGH_DRAWS
 from eande.plots.style import COLORS, OURS, REFERENCE, Axes, Figure
 
@@ -19,6 +19,7 @@ def diagnosis(found: Diagnosis) -> Figure:
     Args:
         found: by :func:`eande.diagnose`.
     """
+    check_instance("found", found, Diagnosis, "a Diagnosis (from eande.diagnose)")
     panels = len(found.checks)
     columns = min(3, panels + 1)
     rows = -(-(panels + 1) // columns)
@@ -45,11 +46,16 @@ def ellipses(found: Identifiability, *, pair: tuple[int, int] = (0, 1)) -> Figur
         found: by :func:`eande.identifiability`.
         pair: which two parameters.
     """
-    first, second = pair
-    if not 0 <= min(pair) < max(pair) < len(found.names):
+    check_instance(
+        "found", found, Identifiability, "an Identifiability (from eande.identifiability)"
+    )
+    parameters = range(len(found.names))
+    is_pair = isinstance(pair, list | tuple) and len(set(map(str, pair))) == len(pair) == 2
+    if not is_pair or not all(one in parameters for one in pair):
         raise InputError(
-            f"pair: expected the numbers of two of {len(found.names)} parameters, got {pair}"
+            f"pair: expected the numbers of two of {len(parameters)} parameters, got {show(pair)}"
         )
+    first, second = pair
     figure = Figure(figsize=(5, 4.6), layout="constrained")
     axis = figure.subplots()
     angle = np.linspace(0, 2 * np.pi, 60)

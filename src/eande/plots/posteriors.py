@@ -5,7 +5,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from eande.foundations.checks import InputError
+from eande.foundations.checks import as_names, check_positive, check_text
+from eande.plots.arguments import as_array, by_name
 from eande.plots.style import ACCENT, OURS, REFERENCE, Axes, Figure
 
 # Heat maps saturate at this quantile: single peaks would leave the rest dark.
@@ -25,12 +26,11 @@ def posterior_pairs(
         names: one per parameter.
         title: of the figure.
     """
-    count = len(names)
-    if not ours.shape[1] == reference.shape[1] == count:
-        raise InputError(
-            f"names: expected one per parameter, {ours.shape[1]} and {reference.shape[1]} of "
-            f"them, got {count}"
-        )
+    ours = as_array("ours", ours, ("n", "D"))
+    count = ours.shape[1]
+    reference = as_array("reference", reference, ("m", count))
+    names = as_names("names", names, count)
+    check_text("title", title)
     figure = Figure(figsize=(2.4 * count, 2.4 * count), layout="constrained")
     axes = figure.subplots(count, count, squeeze=False)
     limits = [
@@ -79,6 +79,12 @@ def ring(
         title: of the figure.
         method: whose posterior it is.
     """
+    density = as_array("density", density, ("k", "k"))
+    samples = as_array("samples", samples, ("n", 2))
+    reference = as_array("reference", reference, ("m", 2))
+    check_positive("half_width", half_width)
+    check_text("title", title)
+    check_text("method", method)
     figure = Figure(figsize=(5.4, 5.6), layout="constrained")
     axes = figure.subplots(2, 2, width_ratios=(4, 1), height_ratios=(1, 4))
     axes[0, 1].set_axis_off()
@@ -115,6 +121,12 @@ def posterior_grid(
         phi: true parameters (rows, 2).
         half_width: of the square.
     """
+    phi = as_array("phi", phi, ("rows", 2))
+    densities = {
+        name: as_array("densities", maps, (len(phi), "k", "k"))
+        for name, maps in by_name("densities", densities).items()
+    }
+    check_positive("half_width", half_width)
     size = (2.5 * len(densities) + 0.4, 2.6 * len(phi) + 0.5)
     figure = Figure(figsize=size, layout="constrained")
     axes = figure.subplots(len(phi), len(densities), squeeze=False)

@@ -1,6 +1,7 @@
 """The uniform distribution on a box, the usual prior."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -11,10 +12,16 @@ from eande.foundations.checks import (
     as_float_tensor,
     check_count,
     check_finite,
+    check_seed,
     check_shape,
+    show,
 )
+from eande.foundations.documents import as_document
 from eande.foundations.seeds import derive_seed, generator
 from eande.priors.prior import Prior
+
+# A Sobol sequence of torch has no more points.
+_LONGEST_SEQUENCE = 2**30
 
 
 class BoxPrior(Prior):
@@ -36,8 +43,8 @@ class BoxPrior(Prior):
     kind = "box"
 
     def __init__(self, low: Any, high: Any, *, names: Sequence[str] | None = None) -> None:
-        self.low = as_float_tensor("low", low).cpu()
-        self.high = as_float_tensor("high", high).cpu()
+        self.low = as_float_tensor("low", low).detach().cpu()
+        self.high = as_float_tensor("high", high).detach().cpu()
         check_shape("low", self.low, ("D",))
         check_count("length of low", len(self.low), 1)
         check_shape("high", self.high, tuple(self.low.shape))
@@ -45,7 +52,13 @@ class BoxPrior(Prior):
         check_finite("high", self.high)
         if not (self.low < self.high).all():
             raise InputError(
-                f"high: expected every entry above low (in float32), got low {low} and high {high}"
+                "high: expected every entry above low (in float32), "
+                f"got low {show(low)} and high {show(high)}"
+            )
+        if not torch.isfinite(self.high - self.low).all():
+            raise InputError(
+                "high: expected a width that float32 can hold, "
+                f"got low {show(low)} and high {show(high)}"
             )
         self._edges: dict[torch.device, tuple[Tensor, Tensor]] = {}
         super().__init__(len(self.low), names)
@@ -56,6 +69,7 @@ class BoxPrior(Prior):
 
     def sample(self, n: int, *, seed: int) -> Tensor:
         """Draw ``n`` parameters."""
+        self._check_draws(n, seed)
         return self._stretch(torch.rand(n, self.dimension, generator=generator(seed, "prior")))
 
     def sample_evenly(self, n: int, *, first: int, seed: int) -> Tensor:
@@ -63,6 +77,9 @@ class BoxPrior(Prior):
 
         Every single point is uniform on the box.
         """
+        check_count("first", first, 0, _LONGEST_SEQUENCE)
+        check_count("n", n, 1, _LONGEST_SEQUENCE - first)
+        check_seed("seed", seed)
         scramble = derive_seed(seed, "even") % 2**31
         sequence = torch.quasirandom.SobolEngine(self.dimension, scramble=True, seed=scramble)
         return self._stretch(sequence.fast_forward(first).draw(n, dtype=torch.float64).float())
@@ -74,12 +91,14 @@ class BoxPrior(Prior):
 
     def log_prob(self, phi: Tensor) -> Tensor:
         """Return minus the log volume inside the box, minus infinity outside."""
+        phi = self._as_points("phi", phi)
         inside = self.contains(phi)
         log_volume = (self.high.double() - self.low.double()).log().sum().item()
         return torch.where(inside, -log_volume, -torch.inf).to(torch.result_type(phi, 1.0))
 
     def contains(self, phi: Tensor) -> Tensor:
         """Return whether each φ lies in the box, edges included."""
+        phi = self._as_points("phi", phi)
         low, high = self._edges_on(phi.device)
         # In the precision of the edges: a number that rounds to an edge lies on it.
         phi = phi.to(low.dtype)
@@ -97,6 +116,7 @@ class BoxPrior(Prior):
 
     def unconstrain(self, phi: Tensor) -> Tensor:
         """Map the box to coordinates in which the prior is the standard normal distribution."""
+        phi = self._as_points("phi", phi)
         low, high = self._edges_on(phi.device)
         uniform = ((phi - low) / (high - low)).clamp(1e-7, 1 - 1e-7)
         z: Tensor = torch.special.ndtri(uniform)
@@ -104,12 +124,13 @@ class BoxPrior(Prior):
 
     def constrain(self, x: Tensor) -> Tensor:
         """Map standard normal coordinates back into the box."""
+        x = self._as_points("x", x)
         low, high = self._edges_on(x.device)
         return torch.minimum(low + torch.special.ndtr(x) * (high - low), high)
 
     def unconstrained_log_prob(self, x: Tensor) -> Tensor:
         """Return the standard normal log density up to a constant, in float64."""
-        return -x.double().square().sum(1) / 2
+        return -self._as_points("x", x).double().square().sum(1) / 2
 
     def describe(self) -> dict[str, Any]:
         """Return the corners and names."""
@@ -125,4 +146,14 @@ class BoxPrior(Prior):
         cls, description: Mapping[str, Any], tensors: Mapping[str, Tensor]
     ) -> "BoxPrior":
         """Make the box that a file describes."""
-        return cls(description["low"], description["high"], names=description["names"])
+        known = as_document("prior", description, _Description)
+        return cls(known.low, known.high, names=known.names)
+
+
+@dataclass
+class _Description:
+    """What a file holds of a box."""
+
+    low: list[float]
+    high: list[float]
+    names: list[str]

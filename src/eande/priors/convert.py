@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from torch.distributions import Distribution
 
 from eande.foundations.checks import InputError
 from eande.foundations.discovery import import_modules
+from eande.foundations.documents import as_document
 from eande.priors.distribution import DistributionPrior
 from eande.priors.prior import Prior
 
@@ -17,14 +19,19 @@ from eande.priors.prior import Prior
 _COMPARED = 64
 
 
-def as_prior(prior: Any) -> Prior:
-    """Take a :class:`Prior` as it is and wrap a torch Distribution."""
+def as_prior(prior: Any, name: str = "prior") -> Prior:
+    """Take a :class:`Prior` as it is and wrap a torch Distribution.
+
+    Args:
+        prior: given.
+        name: of the argument, for messages.
+    """
     if isinstance(prior, Prior):
         return prior
     if isinstance(prior, Distribution):
         return DistributionPrior(prior)
     raise InputError(
-        f"prior: expected an eande prior or a torch Distribution, got {type(prior).__name__}"
+        f"{name}: expected an eande prior or a torch Distribution, got {type(prior).__name__}"
     )
 
 
@@ -33,12 +40,19 @@ def prior_from_description(
 ) -> Prior | None:
     """Make the prior a file describes; None where the user has to pass it again."""
     import_modules("eande.priors")
-    kind = description["kind"]
+    kind = as_document("prior", description, _Kind).kind
     if kind not in Prior.kinds:
         raise InputError(
             f"prior: expected one of {', '.join(map(repr, Prior.kinds))} in the file, got {kind!r}"
         )
     return Prior.kinds[kind].from_description(description, tensors)
+
+
+@dataclass
+class _Kind:
+    """What all descriptions of priors have."""
+
+    kind: str
 
 
 def same_law(first: Prior, second: Prior) -> bool:

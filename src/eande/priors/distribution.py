@@ -1,13 +1,17 @@
 """Any torch Distribution with event shape (D,) as a prior."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.distributions import Distribution, Independent
 
-from eande.foundations.checks import InputError, show_shape
+from eande.foundations.checks import InputError, show, show_shape
+from eande.foundations.documents import as_document, one_line
 from eande.foundations.seeds import global_seed
 from eande.priors.prior import Prior
 
@@ -50,6 +54,10 @@ class DistributionPrior(Prior):
     kind = "distribution"
 
     def __init__(self, distribution: Distribution, *, names: Sequence[str] | None = None) -> None:
+        if not isinstance(distribution, Distribution):
+            raise InputError(
+                f"distribution: expected a torch Distribution, got {show(distribution)}"
+            )
         event = distribution.event_shape
         batch = distribution.batch_shape
         if len(event) != 1 or len(batch) != 0:
@@ -60,12 +68,19 @@ class DistributionPrior(Prior):
             )
         super().__init__(event[0], names)
         self.distribution = distribution
+        support = self._support()
+        if support is not None and support.is_discrete:
+            raise InputError(
+                "prior: expected a continuous Distribution, "
+                f"got the discrete {type(distribution).__name__}"
+            )
         with global_seed(0):
             self._home = distribution.sample().device
         self._inside = self.sample(1, seed=0)
 
     def sample(self, n: int, *, seed: int) -> Tensor:
         """Draw ``n`` parameters through the Distribution's own sampler."""
+        self._check_draws(n, seed)
         with global_seed(seed, "prior", device=self._home):
             drawn = self.distribution.sample(torch.Size([n])).cpu()
         phi = drawn.float()
@@ -76,6 +91,9 @@ class DistributionPrior(Prior):
 
     def log_prob(self, phi: Tensor) -> Tensor:
         """Return the log density, minus infinity outside the support."""
+        phi = self._as_points("phi", phi)
+        if not phi.numel():
+            return phi.new_zeros(phi.shape[:-1])
         inside = self.contains(phi)
         # torch raises an error for values outside the support: replace them by one inside.
         safe = torch.where(inside.unsqueeze(-1), phi, self._inside.to(phi.device))
@@ -83,18 +101,23 @@ class DistributionPrior(Prior):
 
     def contains(self, phi: Tensor) -> Tensor:
         """Return whether each φ lies in the Distribution's support."""
+        phi = self._as_points("phi", phi)
         if not phi.numel():
             # Some checks of torch fail for no rows at all.
             return torch.ones(len(phi), dtype=torch.bool, device=phi.device)
-        try:
-            support = self.distribution.support
-        except NotImplementedError:
-            # The Distribution declares no support: ask its density.
-            support = None
+        support = self._support()
         if support is None:
+            # The Distribution declares no support: ask its density.
             return torch.isfinite(self._raw_log_prob(phi))
         inside: Tensor = support.check(phi.to(self._home))
         return inside.to(phi.device)
+
+    def _support(self) -> Any:
+        """Return the Distribution's support, None where it declares none."""
+        try:
+            return self.distribution.support
+        except NotImplementedError:
+            return None
 
     def _raw_log_prob(self, phi: Tensor) -> Tensor:
         value: Tensor = self.distribution.log_prob(phi.to(self._home))
@@ -111,11 +134,39 @@ class DistributionPrior(Prior):
     @classmethod
     def from_description(
         cls, description: Mapping[str, Any], tensors: Mapping[str, Tensor]
-    ) -> "DistributionPrior | None":
+    ) -> DistributionPrior | None:
         """Make the Distribution a file describes; None where the user has to pass it again."""
-        if description["distribution"] is None:
+        known = as_document("prior", description, _Description)
+        if known.distribution is None:
             return None
-        return cls(_make_distribution(description["distribution"]), names=description["names"])
+        return cls(_make_distribution(known.distribution), names=known.names)
+
+
+@dataclass
+class _Stored:
+    """A torch Distribution as a file describes it.
+
+    Args:
+        name: of its class.
+        arguments: numbers, or lists of them, by name.
+        double: those of the arguments that are float64.
+        base: of an Independent, what it is made of.
+        dimensions: of an Independent, how many axes are one event.
+    """
+
+    name: str
+    arguments: dict[str, float | list[Any]] = field(default_factory=dict)
+    double: list[str] = field(default_factory=list)
+    base: _Stored | None = None
+    dimensions: int = 1
+
+
+@dataclass
+class _Description:
+    """What a file holds of a Distribution; None for one that it cannot hold."""
+
+    distribution: _Stored | None
+    names: list[str]
 
 
 def _describe_distribution(distribution: Distribution) -> dict[str, Any] | None:
@@ -149,18 +200,24 @@ def _describe_distribution(distribution: Distribution) -> dict[str, Any] | None:
     return described
 
 
-def _make_distribution(description: Mapping[str, Any]) -> Distribution:
-    name = description["name"]
-    if name == "Independent":
-        return Independent(_make_distribution(description["base"]), description["dimensions"])
-    if name not in STORED_DISTRIBUTIONS:
+def _make_distribution(stored: _Stored) -> Distribution:
+    try:
+        if stored.name == "Independent" and stored.base is not None:
+            return Independent(_make_distribution(stored.base), stored.dimensions)
+        if stored.name not in STORED_DISTRIBUTIONS:
+            raise InputError(
+                f"prior: expected one of torch's own distributions in the file, got {stored.name!r}"
+            )
+        arguments = {
+            key: torch.tensor(value, dtype=torch.float64 if key in stored.double else torch.float32)
+            for key, value in stored.arguments.items()
+        }
+        made: Distribution = getattr(torch.distributions, stored.name)(**arguments)
+    except InputError:
+        raise
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         raise InputError(
-            f"prior: expected one of torch's own distributions in the file, got {name!r}"
-        )
-    double = description.get("double", ())
-    arguments = {
-        key: torch.tensor(value, dtype=torch.float64 if key in double else torch.float32)
-        for key, value in description["arguments"].items()
-    }
-    made: Distribution = getattr(torch.distributions, name)(**arguments)
+            f"prior: expected arguments of the distribution {stored.name}, got some it refuses "
+            f"({one_line(error)})"
+        ) from error
     return made

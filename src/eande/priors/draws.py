@@ -1,12 +1,24 @@
 """Priors known through draws only: without a density, but with ratios, normalisers, samples."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from eande.foundations.checks import InputError, as_float_tensor, check_finite, check_shape
+from eande.foundations.checks import (
+    InputError,
+    as_float_tensor,
+    calling,
+    check_count,
+    check_finite,
+    check_function,
+    check_shape,
+    show_shape,
+)
+from eande.foundations.documents import as_document
 from eande.foundations.seeds import generator
 from eande.priors.prior import Prior
 
@@ -43,26 +55,37 @@ class SamplerPrior(_DrawsOnly):
         names: Sequence[str] | None = None,
         contains: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
-        probe = as_float_tensor("prior sampler", sampler(2, 0))
-        check_shape("prior sampler", probe, (2, "D"))
-        super().__init__(probe.shape[1], names)
+        check_function("sampler", sampler, "(n, seed)")
+        if contains is not None:
+            check_function("contains", contains, "phi")
         self._sampler = sampler
         self._contains = contains
+        probe = as_float_tensor("prior sampler", self._call(2, 0))
+        check_shape("prior sampler", probe, (2, "D"))
+        super().__init__(probe.shape[1], names)
 
     def sample(self, n: int, *, seed: int) -> Tensor:
         """Draw ``n`` parameters from the sampler."""
-        phi = as_float_tensor("prior sampler", self._sampler(n, seed % 2**32)).cpu()
+        self._check_draws(n, seed)
+        phi = as_float_tensor("prior sampler", self._call(n, seed % 2**32)).detach().cpu()
         check_shape("prior sampler", phi, (n, self.dimension))
         check_finite("prior sampler", phi)
         return phi
 
+    def _call(self, n: int, seed: int) -> Any:
+        call = partial(self._sampler, n, seed)
+        with calling("prior sampler", call, n=n, seed=seed):
+            return call()
+
     def contains(self, phi: Tensor) -> Tensor:
         """Return what the given function says, True without one."""
+        phi = self._as_points("phi", phi)
         if self._contains is None:
             return torch.ones(len(phi), dtype=torch.bool, device=phi.device)
-        inside = torch.as_tensor(
-            self._contains(phi.detach().cpu()), dtype=torch.bool, device=phi.device
-        )
+        call = partial(self._contains, phi.detach().cpu())
+        with calling("contains", call, shape=show_shape(phi.shape)):
+            found = call()
+        inside = torch.as_tensor(found, dtype=torch.bool, device=phi.device)
         check_shape("contains", inside, (len(phi),))
         return inside
 
@@ -91,14 +114,17 @@ class EmpiricalPrior(_DrawsOnly):
     kind = "empirical"
 
     def __init__(self, draws: Any, *, names: Sequence[str] | None = None) -> None:
-        self.draws = as_float_tensor("prior draws", draws).cpu()
+        self.draws = as_float_tensor("prior draws", draws).detach().cpu()
         check_shape("prior draws", self.draws, ("n", "D"))
+        check_count("number of prior draws", len(self.draws), 1)
+        check_count("number of parameters", self.draws.shape[1], 1)
         check_finite("prior draws", self.draws)
         super().__init__(self.draws.shape[1], names)
         self.distinct_draws = len(self.draws)
 
     def sample(self, n: int, *, seed: int) -> Tensor:
         """Draw ``n`` parameters in random order, every draw equally often (or once more)."""
+        self._check_draws(n, seed)
         stream = generator(seed, "prior")
         passes, remainder = divmod(n, len(self.draws))
         repeated = torch.arange(len(self.draws)).repeat(passes)
@@ -108,6 +134,7 @@ class EmpiricalPrior(_DrawsOnly):
 
     def contains(self, phi: Tensor) -> Tensor:
         """Return True: the support is not known."""
+        phi = self._as_points("phi", phi)
         return torch.ones(len(phi), dtype=torch.bool, device=phi.device)
 
     def describe(self) -> dict[str, Any]:
@@ -123,4 +150,14 @@ class EmpiricalPrior(_DrawsOnly):
         cls, description: Mapping[str, Any], tensors: Mapping[str, Tensor]
     ) -> "EmpiricalPrior":
         """Make the prior of stored draws."""
-        return cls(tensors["draws"], names=description["names"])
+        known = as_document("prior", description, _Description)
+        if "draws" not in tensors:
+            raise InputError("prior: expected the tensor prior.draws, got none")
+        return cls(tensors["draws"], names=known.names)
+
+
+@dataclass
+class _Description:
+    """What a file holds of a prior known by its draws."""
+
+    names: list[str]

@@ -15,9 +15,19 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor
 
-from eande.foundations.checks import InputError
+from eande.foundations.checks import (
+    InputError,
+    as_float_tensor,
+    as_names,
+    check_count,
+    check_fits,
+    check_plain,
+    check_seed,
+    show_shape,
+)
 from eande.foundations.discovery import register
 
 
@@ -45,14 +55,30 @@ class Prior(ABC):
             register(Prior.kinds, cls.kind, cls)
 
     def __init__(self, dimension: int, names: Sequence[str] | None) -> None:
-        if isinstance(names, str):
-            raise InputError(f"names: expected a list of {dimension} names, got the text {names!r}")
-        if names is not None and (len(names) != dimension or len(set(names)) != dimension):
-            raise InputError(f"names: expected {dimension} different names, got {list(names)}")
+        check_count("number of parameters", dimension, 1)
         self.dimension = dimension
         if names is None:
             names = [f"phi{i + 1}" for i in range(dimension)]
-        self.names = tuple(names)
+        self.names = as_names("names", names, dimension)
+
+    def _check_draws(self, n: Any, seed: Any) -> None:
+        """Refuse a number of draws or a seed that cannot be, before anything is drawn."""
+        check_count("n", n, 0)
+        check_seed("seed", seed)
+        check_fits("n", n, 4 * self.dimension)
+
+    def _as_points(self, name: str, phi: Any) -> Tensor:
+        """Return parameters (…, D) as a tensor: float64 stays, all else becomes float32."""
+        if isinstance(phi, Tensor) and phi.dtype == torch.float64:
+            check_plain(name, phi)
+        else:
+            phi = as_float_tensor(name, phi)
+        if phi.ndim < 2 or phi.shape[-1] != self.dimension:
+            raise InputError(
+                f"{name}: expected shape {show_shape(('n', self.dimension))}, "
+                f"got {show_shape(phi.shape)}"
+            )
+        return phi
 
     @abstractmethod
     def sample(self, n: int, *, seed: int) -> Tensor:
@@ -97,15 +123,15 @@ class Prior(ABC):
 
         The identity unless a prior overrides it, together with the two methods below.
         """
-        return phi
+        return self._as_points("phi", phi)
 
     def constrain(self, x: Tensor) -> Tensor:
         """Map unconstrained coordinates back to parameters."""
-        return x
+        return self._as_points("x", x)
 
     def unconstrained_log_prob(self, x: Tensor) -> Tensor:
         """Return the log density of unconstrained coordinates up to a constant.
 
         Shape (n,), in float64.
         """
-        return self.log_prob(x).double()
+        return self.log_prob(self._as_points("x", x)).double()

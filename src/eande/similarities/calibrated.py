@@ -10,17 +10,22 @@ these numbers; here they are applied.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor
 
+from eande.foundations.checks import check_count
+from eande.foundations.documents import as_document
 from eande.networks.precision import full_precision
 from eande.similarities.prior_only import PriorOnly
 from eande.similarities.similarity import Similarity, similarity_from_description
 
 # No exponent lies outside: for a datum unlike any seen before, a slope leads anywhere.
 EXPONENTS = (1 / 16, 32.0)
+# A file that asks for more is damaged.
+_LARGEST_DIMENSION = 2**20
 
 
 class Aim(NamedTuple):
@@ -80,8 +85,7 @@ class Calibrated(Similarity):
         super().__init__()
         self.inner = inner
         self.from_prior = from_prior
-        device = next((x.device for x in (*inner.parameters(), *inner.buffers())), None)
-        self.register_buffer("exponent", torch.tensor(float(exponent), device=device))
+        self.register_buffer("exponent", torch.tensor(float(exponent), device=_device(inner)))
         for name, value in (
             ("slope", None if slope is None else slope.slope),
             ("centre", None if slope is None else slope.centre),
@@ -160,18 +164,43 @@ class Calibrated(Similarity):
     @classmethod
     def from_description(cls, description: dict[str, Any]) -> Self:
         """Make room for the numbers of a calibration, and what they belong to."""
-        inner = similarity_from_description(description["inner"])
-        return cls.around(inner, description)
+        known = as_document("similarity", description, _Description)
+        return cls.around(similarity_from_description(known.inner), description)
 
     @classmethod
     def around(cls, inner: Similarity, description: Mapping[str, Any]) -> Self:
         """Make a calibration whose numbers are still to be read, of the described dimensions."""
-        slope = description["slope"]
-        aim = description["aim"]
-        return cls(
-            inner,
-            1.0,
-            None if slope is None else Slope(torch.zeros(slope), torch.zeros(slope)),
-            None if aim is None else Aim(torch.zeros(aim, aim), torch.zeros(aim)),
-            from_prior=description.get("from_prior", False),
-        )
+        known = as_document("similarity", description, _Description)
+        device = _device(inner)
+        slope = None
+        if known.slope is not None:
+            size = known.slope
+            slope = Slope(torch.zeros(size, device=device), torch.zeros(size, device=device))
+        aim = None
+        if known.aim is not None:
+            turn = torch.zeros(known.aim, known.aim, device=device)
+            aim = Aim(turn, torch.zeros(known.aim, device=device))
+        return cls(inner, 1.0, slope, aim, from_prior=known.from_prior)
+
+
+@dataclass
+class _Description:
+    """What a file holds of a calibration; its numbers are tensors."""
+
+    inner: dict[str, Any]
+    slope: int | None
+    aim: int | None
+    from_prior: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse dimensions that no embedding has."""
+        for name in ("slope", "aim"):
+            size = getattr(self, name)
+            if size is not None:
+                check_count(name, size, 1, at_most=_LARGEST_DIMENSION)
+
+
+def _device(similarity: Similarity) -> torch.device | None:
+    """Return where the numbers of a similarity are, None where it has none."""
+    numbers = (*similarity.parameters(), *similarity.buffers())
+    return next((x.device for x in numbers), None)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from eande.foundations.checks import check_positive
+from eande.foundations.checks import check_flag, check_positive
 from eande.similarities.inner_product import InnerProduct
 
 _FIRST_TEMPERATURE = 0.05
@@ -38,6 +38,8 @@ class Cosine(InnerProduct):
         super().__init__()
         if temperature is not None:
             check_positive("temperature", temperature)
+        if learn is not None:
+            check_flag("learn", learn)
         learned = temperature is None if learn is None else bool(learn)
         start = _FIRST_TEMPERATURE if temperature is None else float(temperature)
         self.settings = {"temperature": start, "learn": learned}

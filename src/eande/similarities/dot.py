@@ -22,7 +22,7 @@ class Dot(InnerProduct):
     def __init__(self, dimension: int | None = None) -> None:
         super().__init__()
         if dimension is not None:
-            check_count("dimension", dimension, 1)
+            check_count("dimension", dimension, 1, at_most=2**20)
             dimension = int(dimension)
         self.settings = {"dimension": dimension}
         self.register_buffer("root", torch.tensor(float(dimension or 1)).sqrt())

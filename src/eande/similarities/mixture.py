@@ -16,13 +16,14 @@ import math
 import torch
 from torch import Tensor, nn
 
-from eande.foundations.checks import check_count, check_positive
+from eande.foundations.checks import check_count, check_fits, check_positive
 from eande.networks.precision import full_precision
 from eande.similarities.similarity import Similarity
 
 # Heads begin this far apart, and the narrowest with this many times the precision of the widest.
 _DISTANCE = 0.3
 _PRECISION_RATIO = 100.0
+_MOST_HEADS = 10_000
 _LOG_PRECISIONS = (-5.0, 12.0)
 # Scores computed at once: 16 MB, what processors keep in their caches.
 _SCORES_AT_ONCE = 2**22
@@ -49,9 +50,10 @@ class Mixture(Similarity):
         self, heads: int = 8, *, temperature: float | None = None, dimension: int | None = None
     ) -> None:
         super().__init__()
-        check_count("heads", heads, 1)
+        check_count("heads", heads, 1, _MOST_HEADS)
         if dimension is not None:
             check_count("dimension", dimension, 1)
+            check_fits("dimension", dimension, 4 * heads * (dimension + 2))
             dimension = int(dimension)
         if temperature is not None:
             check_positive("temperature", temperature)
@@ -66,6 +68,9 @@ class Mixture(Similarity):
     def _make_spread(self, n: int) -> nn.Linear:
         """Make the affine map from f to every head's offset of its centre, log w and log κ."""
         spread = nn.Linear(n, self.heads * (n + 2))
+        if spread.weight.is_meta:
+            # Without memory there is nothing to begin with.
+            return spread
         with torch.no_grad():
             # Alike, heads would stay alike: they begin side by side, from wide to narrow.
             bias = torch.zeros(self.heads, n + 2)

@@ -1,9 +1,11 @@
 """What a fit returns that found nothing better than the prior: a score of 0 everywhere."""
 
+from dataclasses import dataclass
 from typing import Any, Self
 
 from torch import Tensor
 
+from eande.foundations.documents import as_document
 from eande.similarities.similarity import Similarity, similarity_from_description
 
 
@@ -58,4 +60,12 @@ class PriorOnly(Similarity):
     @classmethod
     def from_description(cls, description: dict[str, Any]) -> Self:
         """Make it around what it rejected."""
-        return cls(similarity_from_description(description["rejected"]))
+        known = as_document("similarity", description, _Description)
+        return cls(similarity_from_description(known.rejected))
+
+
+@dataclass
+class _Description:
+    """What a file holds of it."""
+
+    rejected: dict[str, Any]

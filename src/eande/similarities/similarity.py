@@ -18,13 +18,17 @@ Reference:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, Self
 
 import torch
 from torch import Tensor, nn
 
-from eande.foundations.checks import InputError
+from eande.foundations.checks import InputError, show
 from eande.foundations.discovery import import_modules, register
+from eande.foundations.documents import as_document, make_from_settings
 
 
 class PairScore(Protocol):
@@ -134,7 +138,9 @@ class Similarity(nn.Module, ABC):
     @classmethod
     def from_description(cls, description: dict[str, Any]) -> Self:
         """Make the similarity that :meth:`describe` described, without its weights."""
-        return cls(**description["settings"])
+        return make_from_settings(
+            f"similarity {cls.name}", cls, description.get("settings", "none")
+        )
 
 
 def find_similarity(name: str) -> type[Similarity]:
@@ -142,7 +148,7 @@ def find_similarity(name: str) -> type[Similarity]:
     import_modules("eande.similarities")
     if name not in Similarity.known:
         names = ", ".join(map(repr, sorted(Similarity.known)))
-        raise InputError(f"similarity: expected one of {names}, got {name!r}")
+        raise InputError(f"similarity: expected one of {names}, got {show(name)}")
     return Similarity.known[name]
 
 
@@ -155,11 +161,23 @@ def as_similarity(similarity: object) -> Similarity:
     if not isinstance(similarity, str) or similarity not in names:
         raise InputError(
             f"similarity: expected one of {', '.join(map(repr, names))}, or an instance such as "
-            f"Cosine(temperature=0.05), got {similarity!r}"
+            f"Cosine(temperature=0.05), got {show(similarity)}"
         )
     return Similarity.known[similarity]()
 
 
-def similarity_from_description(description: dict[str, Any]) -> Similarity:
+def similarity_from_description(description: Mapping[str, Any]) -> Similarity:
     """Make the similarity a file describes, without its weights."""
-    return find_similarity(description["name"]).from_description(description)
+    known = as_document("similarity", description, _Named)
+    kind = find_similarity(known.name)
+    # A class of a user's may compute with what it makes, which the device "meta" cannot.
+    ours = kind.__module__.startswith("eande.")
+    with nullcontext() if ours else torch.device("cpu"):
+        return kind.from_description(dict(description))
+
+
+@dataclass
+class _Named:
+    """What all descriptions of similarities have."""
+
+    name: str

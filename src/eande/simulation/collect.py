@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import resource
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,14 +13,16 @@ from typing import Any
 import numpy as np
 import torch
 
+from eande.foundations.checks import InputError
 from eande.simulation.read.parts import Failures
 from eande.simulation.read.simulations import Simulations
 from eande.simulation.run.blocks import SimulationError, block_sizes, summarize_reasons
 from eande.simulation.run.jobs import Report
 
 _DEFAULT_BLOCK_SIZE = 100
-# How often a block that was reported may be missing: another process may have discarded it to
-# simulate it again.
+# Bytes that keeping track of a block takes, beside its simulations.
+_BLOCK_BYTES = 500
+# How often a block that was reported may be missing: another machine may see the folder late.
 _MOST_UNSEEN = 3
 
 
@@ -32,9 +36,14 @@ class MemoryCollector:
 
     path = None
     open_store = None
+    replaces: Mapping[int, str] = {}
 
     def __init__(self, n: int, block_size: int | None) -> None:
-        self.sizes = block_sizes([n], block_size or _DEFAULT_BLOCK_SIZE)
+        size = block_size or _DEFAULT_BLOCK_SIZE
+        # Each has at least a parameter and a number; how many more, the first block shows.
+        self._overhead = _BLOCK_BYTES * (n // size)
+        _check_memory(n, 8, self._overhead)
+        self.sizes = block_sizes([n], size)
         self._starts = np.cumsum([0, *self.sizes]).tolist()
         self._phi: np.ndarray | None = None
         self._y: np.ndarray | None = None
@@ -52,11 +61,13 @@ class MemoryCollector:
         start = self._starts[report.block]
         rows = slice(start, self._starts[report.block + 1])
         if self._phi is None:
-            self._phi = np.empty((n, outcome.phi.shape[1]), dtype=np.float32)
+            self._phi = _empty((n, outcome.phi.shape[1]))
         self._phi[rows] = outcome.phi
         if outcome.y is not None:
             if self._y is None:
-                self._y = np.empty((n, *outcome.y.shape[1:]), dtype=np.float32)
+                row = 4 * (outcome.phi[0].size + outcome.y[0].size)
+                _check_memory(n, row, self._overhead)
+                self._y = _empty((n, *outcome.y.shape[1:]))
             outcome = outcome.conform(self._y.shape[1:])
         if outcome.y is not None and self._y is not None:
             self._y[rows] = outcome.y
@@ -88,7 +99,10 @@ class StoreCollector:
         about: prior, simulator and seed.
         dimension: D.
         block_size: of each block, None for the store's own or the default.
-        redo: what to simulate again, ``"damaged"`` or ``"failed"`` blocks.
+        redo: what to simulate again, ``"damaged"`` blocks or ``"failed"`` rows.
+
+    Attributes:
+        replaces: by block to be simulated again, the version that is there.
     """
 
     def __init__(
@@ -115,15 +129,15 @@ class StoreCollector:
         self.open_store = partial(Store, self.path)
         self.sizes = self._store.sizes
         self._unseen: Counter[int] = Counter()
-        if redo == "damaged":
-            self._store.discard(self._store.check())
-        elif redo == "failed":
-            records = self._store.records()
-            self._store.discard([block for block, record in records.items() if record.failed])
+        self.replaces: Mapping[int, str] = {}
+        if redo is not None:
+            self._store.settle()
+            self._store.forget_shape()
+            self.replaces = self._store.versions(redo=redo)
 
     def missing(self) -> list[int]:
-        """Return the blocks that are not there yet."""
-        there = self._store.records()
+        """Return the blocks that are not there yet, or are to be simulated again."""
+        there = self._store.complete(without=self.replaces)
         return [block for block in range(len(self.sizes)) if block not in there]
 
     def accept(self, report: Report) -> Iterable[str] | None:
@@ -144,3 +158,35 @@ class StoreCollector:
 
         # Only the blocks of this call: another process may have extended the store meanwhile.
         return Simulations(*read_store(self.path, blocks=len(self.sizes)))
+
+
+def _check_memory(n: int, row: int, overhead: int) -> None:
+    """Refuse simulations of so many bytes each that do not fit into the memory there is."""
+    available = _available_memory()
+    if n * row + overhead > available:
+        raise InputError(
+            f"n: expected simulations that fit into {available / 1e9:.3g} GB of memory, "
+            f"got {n}, which take {(n * row + overhead) / 1e9:.3g} GB; store=… keeps them on disk"
+        )
+
+
+def _available_memory() -> int:
+    """Return how many bytes this process may still take: of the machine, and of its own limit."""
+    try:
+        # Where the system says it: what is free or used for copies of files only.
+        text = Path("/proc/meminfo").read_text()
+        available = 1024 * int(text.partition("MemAvailable:")[2].split()[0])
+    except (OSError, ValueError, IndexError):
+        available = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return available if limit == resource.RLIM_INFINITY else min(available, limit)
+
+
+def _empty(shape: tuple[int, ...]) -> np.ndarray:
+    try:
+        return np.empty(shape, dtype=np.float32)
+    except MemoryError:
+        raise InputError(
+            f"n: expected simulations that fit into memory, got an array of shape {shape}; "
+            "store=… keeps them on disk"
+        ) from None

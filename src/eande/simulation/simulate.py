@@ -19,8 +19,12 @@ from eande.foundations.checks import (
     check_at_least,
     check_choice,
     check_count,
+    check_flag,
+    check_function,
     check_positive,
+    check_seed,
 )
+from eande.foundations.paths import as_path
 from eande.foundations.seeds import derive_seed
 from eande.priors.convert import as_prior
 from eande.priors.prior import Prior
@@ -78,13 +82,17 @@ def simulate(
             a block, whose simulations are then tried one by one); enforced in worker processes of
             our own only.
         failure_limit: stop when more than this share has failed.
-        redo: ``"damaged"`` checks the whole store and simulates damaged blocks again, ``"failed"``
-            those with failures.
+        redo: ``"failed"`` runs the failed simulations of the store again, and no others: one by
+            one, each with a random stream of its own (of seed, block and row). ``"damaged"`` checks
+            the whole store and simulates damaged blocks again. Either way a block stays as it is
+            until what replaces it is complete.
         progress: whether to show a progress bar.
     """
     # Everything is checked before a store is made or extended.
-    _check(simulator, n, seed, design, block_size, timeout, failure_limit, redo)
+    _check(simulator, n, seed, design, block_size, timeout, failure_limit, redo, progress)
     check_executor(executor)
+    if store is not None:
+        as_path("store", store, kind="folder")
     known = as_prior(prior)
     if design == "even":
         known.sample_evenly(1, first=0, seed=seed)
@@ -107,7 +115,7 @@ def simulate(
 
     missing = collector.missing()
     if missing:
-        make_job = _job_maker(known, design, seed, collector.sizes)
+        make_job = _job_maker(known, design, seed, collector, redo)
         scheduler = Scheduler(collector, make_job, n, failure_limit)
         pool = make_pool(
             executor, timeout, simulator, collector.open_store, lambda: scheduler.stopping
@@ -119,22 +127,37 @@ def simulate(
         if scheduler.reasons:
             warnings.warn(
                 f"{scheduler.reasons.total()} of {scheduler.ended} simulations failed "
-                f"({summarize_reasons(scheduler.reasons.elements())}): see simulations.failures",
+                f"({summarize_reasons(scheduler.reasons.elements())}): see simulations.failures; "
+                f"the first alone: {scheduler.once_more}",
                 EandeWarning,
                 stacklevel=2,
             )
     return collector.simulations()
 
 
-def _job_maker(prior: Prior, design: str, seed: int, sizes: list[int]) -> Callable[[int], Job]:
+def _job_maker(
+    prior: Prior,
+    design: str,
+    seed: int,
+    collector: MemoryCollector | StoreCollector,
+    redo: str | None,
+) -> Callable[[int], Job]:
     """Return what makes the job of a block: its parameters depend on seed, number and size."""
+    sizes = collector.sizes
 
     def make_job(block: int) -> Job:
         if design == "even":
             phi = prior.sample_evenly(sizes[block], first=sum(sizes[:block]), seed=seed)
         else:
             phi = prior.sample(sizes[block], seed=derive_seed(seed, "phi", block))
-        return Job(block, phi.numpy(), seed, ticket=uuid.uuid4().hex)
+        return Job(
+            block,
+            phi.numpy(),
+            seed,
+            ticket=uuid.uuid4().hex,
+            replaces=collector.replaces.get(block),
+            failed_only=redo == "failed",
+        )
 
     return make_job
 
@@ -148,21 +171,20 @@ def _check(
     timeout: float | None,
     failure_limit: float,
     redo: str | None,
+    progress: bool,
 ) -> None:
     """Refuse what cannot be simulated."""
-    if not callable(simulator):
-        raise InputError(f"simulator: expected a function of (phi, rng), got {simulator!r}")
+    check_function("simulator", simulator, "(phi, rng)")
     check_count("n", n, 1)
-    check_count("seed", seed, 0)
+    check_seed("seed", seed)
     check_choice("design", design, DESIGNS)
     check_at_least("failure_limit", failure_limit, 0)
     if failure_limit > 1:
         raise InputError(f"failure_limit: expected a share of at most 1, got {failure_limit}")
     if block_size is not None:
-        check_count("block_size", block_size, 1)
-        if block_size > _LARGEST_BLOCK:
-            raise InputError(f"block_size: expected at most {_LARGEST_BLOCK}, got {block_size}")
+        check_count("block_size", block_size, 1, _LARGEST_BLOCK)
     if timeout is not None:
         check_positive("timeout", timeout)
+    check_flag("progress", progress)
     if redo is not None:
         check_choice("redo", redo, ("damaged", "failed"))

@@ -17,7 +17,7 @@ from eande.simulation.read.simulations import Simulations
 from eande.simulation.read.sources import take
 from eande.simulation.read.views import View, fixed_views
 from eande.training.settings import FitSettings
-from eande.training.standardize import standardize_phi, standardize_y
+from eande.training.standardize import standardize_phi, standardize_y, widen
 
 
 class Networks(NamedTuple):
@@ -43,7 +43,9 @@ def build_model(
     """
     shape = next(fixed_views(views, take(train.y, slice(1)))).shape[1:]
     if given.warm_start is not None:
-        return _continued(given, prior, shape, settings)
+        model = _continued(given, prior, shape, settings)
+        widen(model.y_standardizer, train, views)
+        return model
     n = settings.embedding_dimension
     with global_seed(settings.seed, "networks", start):
         if given.encoder is None:

@@ -6,21 +6,86 @@ history. No generator state is: random numbers depend on (seed, step). Whose che
 the fingerprint of the call (:func:`eande.training.prepare.call_fingerprint`): another is refused.
 """
 
+import math
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from eande.foundations.checks import InputError, check_same
-from eande.foundations.files import read_tensors, write_tensors
-from eande.inference.loading import load_weights
+from eande.foundations.checks import InputError, check_count, check_same, check_shape, show
+from eande.foundations.documents import as_document, as_json
+from eande.foundations.files import (
+    Shapes,
+    check_writable,
+    clear_strays,
+    read_tensors,
+    write_tensors,
+)
+from eande.foundations.locks import locked
+from eande.inference.loading import check_numbers, check_weights, load_weights
 from eande.training.state import TrainingState
 
-FORMAT = 2
+# 3: all data in memory are in the fingerprint, and which member it is.
+FORMAT = 3
 _REMEDY = "use another folder, or delete it to begin anew"
+_MOST_STEPS = 2**53
+_MOMENTS = ("exp_avg", "exp_avg_sq", "step")
+
+
+@dataclass
+class CheckpointDocument:
+    """What a checkpoint says of a run; its numbers are tensors.
+
+    Args:
+        fingerprint: of the call of ``fit``.
+        epoch: epochs done.
+        step: steps done.
+        best_score: highest validation score so far, minus infinity before the first.
+        best_epoch: when it was reached, 0 for never.
+        history: one record per validated epoch.
+        format: of the file.
+    """
+
+    fingerprint: dict[str, Any]
+    epoch: int
+    step: int
+    best_score: float
+    best_epoch: int
+    history: list[dict[str, int | float]]
+    format: int = FORMAT
+
+    def __post_init__(self) -> None:
+        """Refuse what no run comes to."""
+        for name in ("epoch", "step", "best_epoch"):
+            check_count(name, getattr(self, name), 0, at_most=_MOST_STEPS)
+        earlier = 0
+        for record in self.history:
+            for name in ("epoch", "step"):
+                check_count(f"{name} in the history", record.get(name), 0, at_most=_MOST_STEPS)
+            if not earlier < record["epoch"] <= self.epoch or record["step"] > self.step:
+                raise InputError(
+                    f"history: expected epochs that rise to {self.epoch} at most, got "
+                    f"{record['epoch']} after {earlier}"
+                )
+            earlier = int(record["epoch"])
+        scores = {record["epoch"]: record.get("score") for record in self.history}
+        expected = scores.get(self.best_epoch) if self.best_epoch else -math.inf
+        # As texts: a NaN is not equal to itself.
+        if str(expected) != str(self.best_score):
+            raise InputError(
+                f"best_score: expected {expected}, that of epoch {self.best_epoch}, got "
+                f"{self.best_score}"
+            )
+
+    @property
+    def steps_since(self) -> int:
+        """Steps since the last validation."""
+        return self.step - int(self.history[-1]["step"]) if self.history else self.step
 
 
 def save_state(state: TrainingState[nn.Module], path: Path, fingerprint: Mapping[str, Any]) -> None:
@@ -37,62 +102,170 @@ def save_state(state: TrainingState[nn.Module], path: Path, fingerprint: Mapping
     for index, moments in state.optimizer.state_dict()["state"].items():
         tensors = {name: torch.as_tensor(value) for name, value in moments.items()}
         parts[f"optimizer.{index}"] = tensors
-    document = {
-        "format": FORMAT,
-        "fingerprint": fingerprint,
-        "epoch": state.epoch,
-        "step": state.step,
-        "best_score": state.best_score,
-        "best_epoch": state.best_epoch,
-        "history": state.history,
-    }
+    document = CheckpointDocument(
+        fingerprint=dict(fingerprint),
+        epoch=state.epoch,
+        step=state.step,
+        best_score=state.best_score,
+        best_epoch=state.best_epoch,
+        history=state.history,
+    )
     flat = {f"{part}.{name}": x for part, named in parts.items() for name, x in named.items()}
-    write_tensors(path, "checkpoint", document, flat)
+    write_tensors(path, "checkpoint", as_json(document), flat)
 
 
 def restore_state(
     state: TrainingState[nn.Module], path: Path, fingerprint: Mapping[str, Any]
 ) -> None:
-    """Read a run from a file, which must come from the same call of ``fit``."""
-    document, tensors = read_tensors(path, "checkpoint")
-    if document.get("format") != FORMAT:
-        raise InputError(
-            f"{path}: expected a checkpoint of format {FORMAT}, got "
-            f"{document.get('format', 1)}, of another version of eande: {_REMEDY}"
-        )
-    check_same(
-        path,
-        fingerprint,
-        document["fingerprint"],
-        what="a checkpoint of this very fit",
-        remedy=_REMEDY,
-    )
-    parts: dict[str, dict[str, Tensor]] = {}
-    for name, tensor in tensors.items():
-        part, rest = name.split(".", 1)
-        parts.setdefault(part, {})[rest] = tensor
-    device = next(state.model.parameters()).device
+    """Read a run from a file, which must come from the same call of ``fit``.
+
+    All of it is checked before any of it is used.
+    """
+
+    def check(document: dict[str, Any], shapes: Shapes) -> None:
+        known = _known(path, document, fingerprint)
+        stand_ins = {name: torch.empty(x, device="meta") for name, x in shapes.items()}
+        _check_parts(path, known, state, _parts(stand_ins))
+
+    read, tensors = read_tensors(path, "checkpoint", check)
+    document = as_document(path, read, CheckpointDocument)
+    parts = _parts(tensors)
+    own = _own_tensors(state, parts)
+    for part, found in parts.items():
+        check_numbers(f"{path}: {part}", own[part], found)
+    # In the precision of the run's own.
+    parts = {
+        part: {name: x.to(own[part][name]) for name, x in found.items()}
+        for part, found in parts.items()
+    }
     load_weights(state.model, parts["model"], path)
     if state.average is not None:
         load_weights(state.average, parts["average"], path)
     if state.bank is not None:
         for name, tensor in parts["bank"].items():
-            setattr(state.bank, name, tensor.to(device))
+            setattr(state.bank, name, tensor)
     moments: dict[int, dict[str, Tensor]] = {}
     for name, tensor in parts.get("optimizer", {}).items():
         index, rest = name.split(".", 1)
         moments.setdefault(int(index), {})[rest] = tensor
     groups = state.optimizer.state_dict()["param_groups"]
     state.optimizer.load_state_dict({"state": moments, "param_groups": groups})
-    state.best_weights = {name: x.to(device) for name, x in parts.get("best", {}).items()}
-    losses = {name: values.to(device).unbind() for name, values in parts.get("losses", {}).items()}
+    state.best_weights = parts.get("best", {})
+    losses = {name: values.unbind() for name, values in parts.get("losses", {}).items()}
     steps = zip(*losses.values(), strict=True)
     state.losses = [dict(zip(losses, step, strict=True)) for step in steps]
-    state.epoch = document["epoch"]
-    state.step = document["step"]
-    state.history = document["history"]
-    state.best_score = document["best_score"]
-    state.best_epoch = document["best_epoch"]
+    state.epoch = document.epoch
+    state.step = document.step
+    state.history = document.history
+    state.best_score = document.best_score
+    state.best_epoch = document.best_epoch
+
+
+def _known(
+    path: Path, document: dict[str, Any], fingerprint: Mapping[str, Any]
+) -> CheckpointDocument:
+    """Return the document of a checkpoint as declared, if it is one of this very fit."""
+    found = document.get("format", 1)
+    if type(found) is not int or found != FORMAT:
+        raise InputError(
+            f"{path}: expected a checkpoint of format {FORMAT}, got {show(found)}, of another "
+            f"version of eande: {_REMEDY}"
+        )
+    known = as_document(path, document, CheckpointDocument)
+    check_same(
+        path,
+        fingerprint,
+        known.fingerprint,
+        what="a checkpoint of this very fit",
+        remedy=_REMEDY,
+    )
+    return known
+
+
+def _parts(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
+    parts: dict[str, dict[str, Tensor]] = {"model": {}}
+    for name, tensor in tensors.items():
+        part, _, rest = name.partition(".")
+        parts.setdefault(part, {})[rest] = tensor
+    return parts
+
+
+def _check_parts(
+    path: Path,
+    document: CheckpointDocument,
+    state: TrainingState[nn.Module],
+    parts: Mapping[str, Mapping[str, Tensor]],
+) -> None:
+    """Refuse tensors of other names or shapes than those of the run."""
+    own = _own_tensors(state, parts)
+    stray = parts.keys() - own.keys()
+    if stray:
+        raise InputError(f"{path}: expected tensors of a run, got {show(min(stray))}, too")
+    expected = ["model"]
+    if document.best_epoch:
+        expected.append("best")
+    if state.average is not None:
+        expected.append("average")
+    for part in expected:
+        check_weights(f"{path}: {part}", own[part], parts.get(part, {}))
+    if "best" in parts and "best" not in expected:
+        raise InputError(f"{path}: expected no best weights before the first of them, got some")
+    # A parameter that no loss depends on has no moments; any other has all.
+    check_weights(f"{path}: optimizer", own["optimizer"], parts.get("optimizer", {}))
+    losses = parts.get("losses", {})
+    if bool(losses) != bool(document.steps_since) or (losses and "loss" not in losses):
+        raise InputError(f"{path}: expected the losses of {document.steps_since} steps, got others")
+    for name, tensor in losses.items():
+        check_shape(f"{path}: losses.{name}", tensor, (document.steps_since,))
+    if state.bank is not None:
+        bank = parts.get("bank", {})
+        check_weights(f"{path}: bank", own["bank"], bank)
+        check_count(f"{path}: rows of the bank", len(bank["groups"]), 0, at_most=state.bank.size)
+
+
+def _own_tensors(
+    state: TrainingState[nn.Module], parts: Mapping[str, Mapping[str, Tensor]]
+) -> dict[str, dict[str, Tensor]]:
+    """Return what every part of a checkpoint is compared with, by its names.
+
+    How many steps and past pairs there are, and which parameters have moments, says the file.
+    """
+    weights = state.model.state_dict()
+    own = {"model": weights, "best": weights, "losses": {}, "optimizer": {}}
+    number = next(state.model.parameters()).new_zeros((), dtype=torch.float32)
+    own["losses"] = dict.fromkeys(parts.get("losses", {}), number)
+    if state.average is not None:
+        own["average"] = state.average.state_dict()
+    moved = [p for group in state.optimizer.param_groups for p in group["params"]]
+    with_moments = {name.partition(".")[0] for name in parts.get("optimizer", {})}
+    for index, parameter in enumerate(moved):
+        if str(index) in with_moments:
+            for name in _MOMENTS:
+                moment = number if name == "step" else parameter.detach()
+                own["optimizer"][f"{index}.{name}"] = moment
+    if state.bank is not None:
+        rows = len(parts.get("bank", {}).get("groups", number.new_zeros(0)).reshape(-1))
+        bank = state.bank.state_dict()
+        own["bank"] = {name: x.new_empty(rows, *x.shape[1:]) for name, x in bank.items()}
+    return own
+
+
+@contextmanager
+def using(folder: Path | None) -> Iterator[None]:
+    """Hold a folder for checkpoints as long as the block runs; None holds nothing.
+
+    A folder that cannot be written, or that another fit is using, is refused at once. The system
+    frees the folder when the process dies.
+    """
+    if folder is None:
+        yield
+        return
+    check_writable(folder / "lock")
+    busy = (
+        f"checkpoint: expected a folder of its own, got {folder}: another fit is using this folder"
+    )
+    with locked(folder / "lock", seconds=0, busy=busy):
+        yield
 
 
 class CheckpointStore:
@@ -106,11 +279,11 @@ class CheckpointStore:
 
     def __init__(
         self,
-        folder: str | Path | None,
+        folder: Path | None,
         fingerprint: Mapping[str, Any] | None = None,
         seconds: float = 30.0,
     ) -> None:
-        self.folder = None if folder is None else Path(folder)
+        self.folder = folder
         self.fingerprint = fingerprint or {}
         self.seconds = seconds
         self._saved = time.monotonic()
@@ -121,16 +294,15 @@ class CheckpointStore:
     def has(self, name: str) -> bool:
         """Return whether there is a file of that name."""
         path = self._path(name)
-        return path is not None and path.exists()
+        return path is not None and (path.exists() or path.is_symlink())
 
     def restore(self, state: TrainingState[Any], name: str) -> None:
         """Bring a state to where its file stands, if there is one; remove debris of kills."""
         path = self._path(name)
         if path is None:
             return
-        for debris in path.parent.glob(f"{path.name}.*.tmp"):
-            debris.unlink()
-        if path.exists():
+        clear_strays(path)
+        if self.has(name):
             restore_state(state, path, self.fingerprint)
 
     def save(self, state: TrainingState[Any], name: str, *, final: bool) -> None:

@@ -62,8 +62,8 @@ class ContrastiveTask:
         loss = partial(self.losses, model, state.bank, groups)
         if self.settings.micro_batch is None:
             with self.fabric.autocast():
-                f = model.embed(y)
-                g = model.emulate(phi)
+                f = _embed(state, y)
+                g = _emulate(state, phi)
             losses = loss(f, g)
             self.fabric.backward(losses["loss"])
         else:
@@ -122,7 +122,7 @@ class ContrastiveTask:
         f, g = micro_batched_backward(
             self.fabric,
             state.model,
-            inputs=[(state.model.embed, y), (state.model.emulate, phi)],
+            inputs=[(partial(_embed, state), y), (partial(_emulate, state), phi)],
             loss=total,
             rows=self.settings.micro_batch,
             seed=derive_seed(self.settings.seed, state.step),
@@ -142,3 +142,13 @@ class ContrastiveTask:
             "effective_draws": score.effective_draws,
         }
         return Validated(score.by(self.settings.select_by), record)
+
+
+def _embed(state: TrainingState[EmbedAndEmulate], y: Tensor) -> Tensor:
+    with state.model.calling("encoder", y, epoch=state.epoch, step=state.step):
+        return state.model.embed(y)
+
+
+def _emulate(state: TrainingState[EmbedAndEmulate], phi: Tensor) -> Tensor:
+    with state.model.calling("emulator", phi, epoch=state.epoch, step=state.step):
+        return state.model.emulate(phi)

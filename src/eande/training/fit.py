@@ -27,6 +27,7 @@ from rich.progress import (
 from torch import nn
 
 from eande.foundations.checks import EandeWarning, InputError, check_count
+from eande.foundations.paths import as_path
 from eande.foundations.seeds import derive_seed
 from eande.inference.ensemble import ensemble
 from eande.inference.model import EmbedAndEmulate
@@ -38,7 +39,7 @@ from eande.simulation.read.simulations import Simulations
 from eande.simulation.read.views import View
 from eande.training.batches import Batches
 from eande.training.build import Networks, build_model, check_members
-from eande.training.checkpoints import CheckpointStore
+from eande.training.checkpoints import CheckpointStore, using
 from eande.training.contrastive import ContrastiveTask
 from eande.training.loop import Loop
 from eande.training.negatives import MemoryBank
@@ -49,6 +50,7 @@ from eande.training.validation import HeldOut
 
 # Data on disk of no more bytes than this are read once and kept in memory.
 _SMALL = 100_000_000
+_MOST_MEMBERS = 1_000
 
 
 def fit(
@@ -94,18 +96,20 @@ def fit(
     """
     settings = _default_settings(warm_start) if settings is None else settings
     networks = Networks(encoder, emulator, warm_start)
+    folder = None if checkpoint is None else as_path("checkpoint", checkpoint, kind="folder")
     check_types(
         simulations,
         settings,
         validation,
         networks,
         views=views,
-        checkpoint=checkpoint,
+        checkpoint=folder,
         callback=callback,
+        progress=progress,
     )
     if similarity is not None:
         settings = replace(settings, similarity=similarity)
-    check_count("members", members, 1)
+    check_count("members", members, 1, _MOST_MEMBERS)
     if members > 1 and warm_start is not None:
         raise InputError(
             f"members: expected 1 with warm_start=, got {members}: every member would start alike"
@@ -116,7 +120,7 @@ def fit(
     )
     prior = training_prior(prior, simulations, validation)
     fingerprint = {}
-    if checkpoint is not None:
+    if folder is not None:
         share = float(validation) if isinstance(validation, Real) else validation
         fingerprint = call_fingerprint(simulations, prior, settings, views, networks, share)
     fabric = _make_fabric(settings)
@@ -124,16 +128,20 @@ def fit(
     models: list[EmbedAndEmulate] = []
     try:
         devices = [fabric.device] if fabric.device.type == "cuda" else []
-        with torch.random.fork_rng(devices=devices), _progress(progress) as bar:
+        with (
+            using(folder),
+            torch.random.fork_rng(devices=devices),
+            _progress(progress) as bar,
+        ):
             for number in range(members):
-                run = _Run(call, number, checkpoint, fingerprint, bar, callback)
+                run = _Run(call, number, folder, fingerprint, bar, callback)
                 state = run.best_start()
                 run.loop.run(state, run.loop.schedule.epochs, "main", run.label)
                 models.append(run.finish(state))
     except KeyboardInterrupt:
-        if checkpoint is not None:
+        if folder is not None:
             raise KeyboardInterrupt(
-                f"stopped; the same call goes on from the latest checkpoint in {checkpoint}"
+                f"stopped; the same call goes on from the latest checkpoint in {folder}"
             ) from None
         raise
     return models[0] if members == 1 else ensemble(models)
@@ -159,7 +167,7 @@ class _Run:
     Args:
         call: what all members share.
         number: of the member.
-        checkpoint: the folder of the fit, None for none.
+        folder: of the fit's checkpoints, None for none.
         fingerprint: what identifies the call.
         bar: a progress bar, None for none.
         callback: called with every record of the history.
@@ -169,7 +177,7 @@ class _Run:
         self,
         call: _Call,
         number: int,
-        checkpoint: str | Path | None,
+        folder: Path | None,
         fingerprint: dict[str, Any],
         bar: Progress | None,
         callback: Callable[[Record], None] | None,
@@ -181,7 +189,8 @@ class _Run:
             seed = derive_seed(call.settings.seed, "member", number)
             self.settings = replace(call.settings, seed=seed)
         self.label = "training"
-        folder = None if checkpoint is None else Path(checkpoint)
+        # Which member, not of how many: a later call may add some.
+        fingerprint = fingerprint | {"member": number if call.members > 1 else None}
         if call.members > 1:
             self.label = f"member {number + 1} of {call.members}"
             folder = None if folder is None else folder / f"member-{number}"
@@ -282,7 +291,7 @@ def _finish(task: ContrastiveTask, state: TrainingState[EmbedAndEmulate]) -> Emb
     model.load_state_dict(state.best_weights)
     model.history = state.history
     reached = state.best_score
-    draws = state.best_record()["effective_draws"]
+    draws = state.best_record().get("effective_draws", 0.0)
     if draws < ENOUGH_DRAWS:
         # Too few draws flatter a sharp model: look once more, with many.
         score = task.held_out.score(model, widest=100)

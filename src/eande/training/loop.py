@@ -15,6 +15,7 @@ from lightning.fabric import Fabric
 from rich.progress import Progress
 from torch import Tensor, nn
 
+from eande.foundations.checks import InputError, calling
 from eande.foundations.seeds import derive_seed, seed_global
 from eande.inference.cuda_graphs import Function, GraphedFunction
 from eande.training.batches import Batch, Batches
@@ -90,6 +91,11 @@ class Loop(Generic[Model]):
             label: of the progress bar.
         """
         self.store.restore(state, name)
+        if state.step != state.epoch * self.task.batches.steps_per_epoch or state.epoch > until:
+            raise InputError(
+                f"checkpoint: expected {until} epochs of {self.task.batches.steps_per_epoch} steps "
+                f"at most, got {state.step} steps in {state.epoch} epochs; delete it to begin anew"
+            )
         module, optimizer = self.fabric.setup(state.model, state.optimizer)
         gradient = self._gradient_of(state)
         shown = None if self.bar is None else self.bar.add_task(label, total=until)
@@ -97,7 +103,7 @@ class Loop(Generic[Model]):
         state.model.train()
         while state.epoch < until and not self._out_of_patience(state):
             for batch in self.task.batches.epoch(state.epoch):
-                state.losses.append(self.step(state, module, optimizer, gradient, batch))
+                state.note(self.step(state, module, optimizer, gradient, batch))
             state.epoch += 1
             if state.epoch % self.schedule.validate_every == 0 or state.epoch == until:
                 state.model.eval()
@@ -168,7 +174,9 @@ class Loop(Generic[Model]):
             state.keep_if_best(validated.score)
         state.history.append(record)
         if self.callback is not None:
-            self.callback(dict(record))
+            again = partial(self.callback, dict(record))
+            with calling("callback", again, epoch=state.epoch, step=state.step):
+                self.callback(dict(record))
 
     def _show(self, shown: Any, label: str, state: TrainingState[Model]) -> None:
         if self.bar is None or shown is None:

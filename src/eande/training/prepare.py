@@ -1,17 +1,25 @@
 """Preparing a fit: checking its arguments, splitting the simulations, checking the prior."""
 
 import copy
+import math
 import warnings
 from collections.abc import Sequence
 from numbers import Real
-from pathlib import Path
 from typing import Any
 
 import torch
 from scipy import stats
 from torch import Tensor, nn
 
-from eande.foundations.checks import EandeWarning, InputError
+from eande.foundations.checks import (
+    EandeWarning,
+    InputError,
+    check_flag,
+    check_function,
+    check_instance,
+    check_share,
+)
+from eande.foundations.paths import as_path
 from eande.foundations.seeds import derive_seed, generator
 from eande.inference.model import EmbedAndEmulate
 from eande.inference.saving import probe
@@ -31,6 +39,9 @@ _MOST_HELD_OUT = 2_000
 # Parameters are compared with so many prior draws, along each axis and so many random directions.
 _COMPARED = 10_000
 _DIRECTIONS = 16
+# A fingerprint has the views of so many data, of so many numbers in all (16 MB).
+_VIEWED = 64
+_NUMBERS_VIEWED = 4_000_000
 # The probability that right parameters are warned about.
 _FALSE_ALARM = 1e-6
 
@@ -39,38 +50,43 @@ def check_types(
     simulations: Any, settings: Any, validation: Any, networks: Networks, **given: Any
 ) -> None:
     """Refuse arguments of ``fit`` that are of a wrong type, before they fail somewhere inside."""
-    if not isinstance(simulations, Simulations):
-        raise InputError(
-            "simulations: expected Simulations (from arrays: Simulations.from_arrays(phi, y)), got "
-            f"{type(simulations).__name__}"
-        )
-    if not isinstance(settings, FitSettings):
-        raise InputError(f"settings: expected FitSettings(...), got {type(settings).__name__}")
-    if not (validation is None or isinstance(validation, Simulations | Real)):
-        raise InputError(
-            f"validation: expected a fraction or Simulations, got {type(validation).__name__}"
-        )
+    check_instance(
+        "simulations",
+        simulations,
+        Simulations,
+        "Simulations (from arrays: Simulations.from_arrays(phi, y))",
+    )
+    check_instance("settings", settings, FitSettings, "FitSettings(...)")
+    if not (validation is None or isinstance(validation, Simulations)):
+        check_instance("validation", validation, Real, "a fraction or Simulations")
+        check_share("validation", validation)
     for name in ("encoder", "emulator"):
-        network = getattr(networks, name)
-        if not (network is None or isinstance(network, nn.Module)):
-            raise InputError(
-                f"{name}: expected an nn.Module (an instance, not a class), got {network!r}"
-            )
-    if not (networks.warm_start is None or isinstance(networks.warm_start, EmbedAndEmulate)):
-        raise InputError(
-            "warm_start: expected a model (from a file: eande.load(path)), got "
-            f"{networks.warm_start!r}"
+        check_instance(
+            name,
+            getattr(networks, name),
+            nn.Module,
+            "an nn.Module (an instance, not a class)",
+            optional=True,
         )
-    if given["views"] is not None and not callable(given["views"]):
-        raise InputError(f"views: expected a function of (y, generator), got {given['views']!r}")
-    if not (given["callback"] is None or callable(given["callback"])):
-        raise InputError(f"callback: expected a function of a record, got {given['callback']!r}")
-    if not (given["checkpoint"] is None or isinstance(given["checkpoint"], str | Path)):
-        raise InputError(f"checkpoint: expected the name of a folder, got {given['checkpoint']!r}")
+    check_instance(
+        "warm_start",
+        networks.warm_start,
+        EmbedAndEmulate,
+        "a model (from a file: eande.load(path))",
+        optional=True,
+    )
+    if given["views"] is not None:
+        check_function("views", given["views"], "(y, generator)")
+    if given["callback"] is not None:
+        check_function("callback", given["callback"], "a record")
+    check_flag("progress", given["progress"])
+    if given["checkpoint"] is not None:
+        as_path("checkpoint", given["checkpoint"], kind="folder")
     if settings.view_weight > 0 and given["views"] is None:
         raise InputError(f"view_weight: expected 0 without views=, got {settings.view_weight}")
-    if given["checkpoint"] is not None and Path(given["checkpoint"]).is_file():
-        raise InputError(f"checkpoint: expected a folder, got the file {given['checkpoint']}")
+    folder = given["checkpoint"]
+    if folder is not None and folder.exists() and not folder.is_dir():
+        raise InputError(f"checkpoint: expected a folder, got the file {folder}")
     if settings.device == "cuda" and not torch.cuda.is_available():
         raise InputError(
             "device: expected 'cpu' or 'auto' on a machine without a GPU that torch can use, got "
@@ -189,6 +205,11 @@ def call_fingerprint(
     validation: float | Simulations | None,
 ) -> dict[str, Any]:
     """Describe a call of ``fit`` as values for JSON; only the same call resumes a checkpoint."""
+    # Some data from everywhere: a view may leave many as they are.
+    numbers = math.prod(simulations.y_shape)
+    count = max(1, min(len(simulations), _VIEWED, _NUMBERS_VIEWED // numbers))
+    viewed = torch.linspace(0, len(simulations) - 1, count).long()
+    seen = next(fixed_views(views, take(simulations.y, viewed)))
     described = {
         f"settings.{name}": value
         for name, value in settings.describe().items()
@@ -197,13 +218,12 @@ def call_fingerprint(
     described |= {
         "simulations": simulations.fingerprint(),
         "prior": law_fingerprint(prior),
-        "views": digest(next(fixed_views(views, take(simulations.y, slice(4))))),
+        "views": digest(seen),
         "validation": validation,
     }
     if isinstance(validation, Simulations):
         described["validation"] = validation.fingerprint()
-    y_shape = next(fixed_views(views, take(simulations.y, slice(1)))).shape[1:]
-    described["encoder"] = _describe_network(networks.encoder, y_shape)
+    described["encoder"] = _describe_network(networks.encoder, seen.shape[1:])
     described["emulator"] = _describe_network(networks.emulator, (prior.dimension,))
     described["warm_start"] = None
     if networks.warm_start is not None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any, NamedTuple, Self
+from numbers import Integral, Real
+from types import NoneType
+from typing import Any, NamedTuple, Self, get_args, get_type_hints
 
 import numpy as np
 
@@ -12,7 +14,9 @@ from eande.foundations.checks import (
     check_at_least,
     check_choice,
     check_count,
+    check_number,
     check_positive,
+    show,
 )
 from eande.networks.mlp import ACTIVATIONS, NORMALIZATIONS
 from eande.similarities.cosine import Cosine
@@ -181,6 +185,8 @@ class FitSettings:
             others: any other field, such as ``width`` and ``learning_rate``, which were searched in
                 {60, 90, 120, 150} and {5e-4, 1e-3} on the synthetic task.
         """
+        check_count("batch_size", batch_size, 2)
+        check_count("candidates", candidates, 2)
         chosen: dict[str, Any] = {
             "similarity": Cosine(temperature),
             "embedding_dimension": embedding_dimension,
@@ -213,12 +219,17 @@ class FitSettings:
                 # As Python's own: torch and JSON know no others.
                 object.__setattr__(self, field.name, value.item())
         as_similarity(self.similarity)
+        for name, declared in get_type_hints(type(self)).items():
+            if name != "similarity":
+                _check_type(name, getattr(self, name), declared)
         for name in ("width", "restarts"):
             check_count(name, getattr(self, name), 1)
         for name in ("batch_size", "normalizer_draws", "embedding_dimension"):
             check_count(name, getattr(self, name), 2)
         for name in ("memory_bank", "blocks", "seed"):
             check_count(name, getattr(self, name), 0)
+        for name in ("view_weight", "weight_decay"):
+            check_number(name, getattr(self, name))
         for name in ("view_weight", "weight_decay", "checkpoint_seconds"):
             check_at_least(name, getattr(self, name), 0)
         for name in (
@@ -244,9 +255,11 @@ class FitSettings:
                 "weights are always the chosen ones"
             )
         if not 0 <= self.warmup < 1:
-            raise InputError(f"warmup: expected a share of the steps in [0, 1), got {self.warmup}")
+            raise InputError(
+                f"warmup: expected a share of the steps in [0, 1), got {show(self.warmup)}"
+            )
         if self.ema is not None and not 0 <= self.ema < 1:
-            raise InputError(f"ema: expected a decay in [0, 1) or None, got {self.ema}")
+            raise InputError(f"ema: expected a decay in [0, 1) or None, got {show(self.ema)}")
 
     def describe(self) -> dict[str, Any]:
         """Return all settings as JSON-ready values, for files and fingerprints."""
@@ -259,6 +272,30 @@ class FitSettings:
         epochs = self.epochs or -(-max(_STEPS, _PASSES * per_pass) // steps)
         short = min(self.restart_epochs or max(1, epochs // 20), epochs)
         return Schedule(epochs, short, self.validate_every or max(1, epochs // 10))
+
+
+# What the types of fields are called in messages, and the values they take.
+_TYPES: dict[Any, tuple[str, type]] = {
+    int: ("a whole number", Integral),
+    float: ("a number", Real),
+    str: ("a text", str),
+    bool: ("True or False", bool),
+    NoneType: ("None", NoneType),
+}
+
+
+def _check_type(name: str, value: object, declared: Any) -> None:
+    """Refuse a value of another type than its field is declared with."""
+    kinds = get_args(declared) or (declared,)
+    # True is a whole number for Python, but not for people.
+    fits = (
+        bool in kinds
+        if isinstance(value, bool)
+        else any(isinstance(value, _TYPES[kind][1]) for kind in kinds)
+    )
+    if not fits:
+        expected = " or ".join(_TYPES[kind][0] for kind in kinds)
+        raise InputError(f"{name}: expected {expected}, got {show(value)}")
 
 
 _CHOICES: dict[str, tuple[str, ...]] = {

@@ -46,6 +46,8 @@ def standardize_y(train: Simulations, views: View | None, *, per_channel: bool) 
     total = torch.zeros(())
     squares = torch.zeros(())
     shift: Tensor | None = None
+    low = torch.full((), torch.inf)
+    high = torch.full((), -torch.inf)
     sample: list[Tensor] = []
     for y in map(Tensor.double, fixed_views(views, train.y)):
         own_scale = y.ndim == 2 or per_channel
@@ -56,6 +58,8 @@ def standardize_y(train: Simulations, views: View | None, *, per_channel: bool) 
         total = total + (y - shift).sum(axes, keepdim=True)
         squares = squares + ((y - shift) ** 2).sum(axes, keepdim=True)
         count += y.numel() // shift.numel()
+        low = torch.minimum(low, y.amin(axes, keepdim=True))
+        high = torch.maximum(high, y.amax(axes, keepdim=True))
         if y.ndim == 2:
             # Quartiles need only some of the rows, from everywhere.
             sample.append(y[:: 1 + len(train) * y.shape[1] // _MOST_VALUES].cpu())
@@ -64,10 +68,23 @@ def standardize_y(train: Simulations, views: View | None, *, per_channel: bool) 
     variance = squares / count - shifted_mean**2
     mean = (shift + shifted_mean)[0].cpu()
     scale = variance.clamp(min=0).sqrt()[0].cpu()
-    if not sample:
+    if sample:
+        made = _resolved("y", *_robust(torch.cat(sample), mean, scale))
+    else:
         # A field keeps its outliers: a few extreme places may be what matters in it.
-        return _resolved("y", mean, scale)
-    return _resolved("y", *_robust(torch.cat(sample), mean, scale))
+        made = _resolved("y", mean, scale)
+    ends = torch.cat([low, high]).cpu()
+    made.largest = ((ends - made.mean) / made.scale).abs().max().item()
+    return made
+
+
+def widen(standardizer: Standardizer, train: Simulations, views: View | None) -> None:
+    """Let a standardiser of earlier data know how far out those of a warm start lie."""
+    if standardizer.largest is None:
+        return
+    for y in fixed_views(views, train.y):
+        farthest = ((y.cpu() - standardizer.mean) / standardizer.scale).abs().max().item()
+        standardizer.largest = max(standardizer.largest, farthest)
 
 
 def _robust(sample: Tensor, mean: Tensor, scale: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:

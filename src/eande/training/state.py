@@ -11,6 +11,7 @@ from typing import Generic, TypeVar
 import torch
 from torch import Tensor, nn
 
+from eande.foundations.checks import InputError
 from eande.training.negatives import MemoryBank
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -108,6 +109,15 @@ class TrainingState(Generic[Model]):
     def fell(self) -> bool:
         """Return whether the score fell after its best by more than chance: it over-fits."""
         return self.history[-1]["score"] <= self.best_score - _FELL
+
+    def note(self, losses: dict[str, Tensor]) -> None:
+        """Keep the parts of a step's loss, which are the same in all steps of a run."""
+        if self.losses and losses.keys() != self.losses[-1].keys():
+            raise InputError(
+                f"checkpoint: expected the losses {', '.join(losses)} of earlier steps, got "
+                f"{', '.join(self.losses[-1])}; delete it to begin anew"
+            )
+        self.losses.append(losses)
 
     def losses_since(self) -> Mapping[str, Tensor]:
         """Return the parts of the loss, a number per step since the last validation."""

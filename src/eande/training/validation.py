@@ -116,7 +116,11 @@ class HeldOut:
     @torch.no_grad()
     def score(self, model: EmbedAndEmulate, *, widest: int = 10) -> HeldOutScore:
         """Score a model, with up to ``widest`` times the draws where these are too few."""
-        f = torch.cat([model.embed_all(y) for y in self.seen()])
+        embedded = []
+        for y in self.seen():
+            with model.calling("encoder", y, stage="validation"):
+                embedded.append(model.embed_all(y))
+        f = torch.cat(embedded)
         phi = self.simulations.phi.to(model.device)
         bank = model.prior_bank(model.prior, self.draws)
         normalizer = estimate_normalizer(model.similarity, f, bank)

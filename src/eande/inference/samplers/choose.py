@@ -11,11 +11,19 @@ A sampler is one function in one file of this folder, under the decorator :func:
 
 import inspect
 import math
+from functools import partial
 from typing import Any
 
 from torch import Tensor
 
-from eande.foundations.checks import InputError, check_count
+from eande.foundations.checks import (
+    InputError,
+    calling,
+    check_count,
+    check_fits,
+    check_seed,
+    show,
+)
 from eande.inference.samplers.known import find_sampler, known_samplers
 from eande.inference.samplers.rejection import BudgetExceeded, acceptance_rejection
 from eande.inference.samplers.tempered import tempered
@@ -35,7 +43,8 @@ def draw(
 ) -> tuple[Tensor, Any]:
     """Draw ``n`` samples by the named sampler or by the rule above."""
     check_count("n", n, 1)
-    check_count("seed", seed, 0)
+    check_seed("seed", seed)
+    check_fits("n", n, 4 * target.prior.dimension)
     if isinstance(sampler, str):
         named = find_sampler(sampler)
         _check_options(sampler, named, options)
@@ -44,9 +53,11 @@ def draw(
         if not callable(sampler):
             raise InputError(
                 "sampler: expected a name or a function of (posterior, n, seed=...), got "
-                f"{sampler!r}"
+                f"{show(sampler)}"
             )
-        return sampler(target, n, seed=seed, **options)
+        call = partial(sampler, target, n, seed=seed, **options)
+        with calling("sampler", call, n=n, seed=seed, options=options):
+            return call()
     _refuse_unnamed(options)
     if not target.prior.has_density:
         return acceptance_rejection(target, n, seed=seed, **options)

@@ -13,7 +13,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from eande.foundations.checks import EandeWarning, check_count
+from eande.foundations.checks import (
+    EandeWarning,
+    InputError,
+    check_count,
+    check_fits,
+    check_seed,
+    show,
+)
 from eande.foundations.seeds import generator
 from eande.inference.normalizer import ENOUGH_DRAWS
 from eande.inference.samplers.known import sampler
@@ -57,7 +64,14 @@ def resample(posterior: Target, n: int, *, seed: int = 0) -> tuple[Tensor, Resam
         n: how many samples.
         seed: same seed, same samples.
     """
+    if not hasattr(posterior, "bank_scores"):
+        raise InputError(
+            "posterior: expected a posterior (from a model: model.posterior(y)), "
+            f"got {show(posterior)}"
+        )
     check_count("n", n, 1)
+    check_fits("n", n, 4 * posterior.bank.phi.shape[1])
+    check_seed("seed", seed)
     scores = posterior.bank_scores().double()
     weights = scores.softmax(0)
     effective = (1 / weights.square().sum()).item()

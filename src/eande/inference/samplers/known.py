@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 from torch import Tensor
 
-from eande.foundations.checks import InputError
+from eande.foundations.checks import InputError, show
 from eande.foundations.discovery import import_modules
 from eande.foundations.discovery import register as register_name
 from eande.inference.target import Sampler
@@ -35,5 +35,5 @@ def find_sampler(name: str) -> Sampler:
     known = known_samplers()
     if name not in known:
         names = ", ".join(map(repr, sorted(known)))
-        raise InputError(f"sampler: expected one of {names}, or a function, got {name!r}")
+        raise InputError(f"sampler: expected one of {names}, or a function, got {show(name)}")
     return known[name]

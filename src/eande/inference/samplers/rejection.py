@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from eande.foundations.checks import InputError, check_count
+from eande.foundations.checks import InputError, check_count, check_number, show
 from eande.foundations.seeds import derive_seed, generator
 from eande.inference.samplers.known import sampler
 from eande.inference.search import CLIMBERS, climb
@@ -94,7 +94,7 @@ def acceptance_rejection(
             found.
     """
     check_count("max_evaluations", max_evaluations, 1)
-    source = posterior.prior if proposal is None else as_prior(proposal)
+    source = posterior.prior if proposal is None else as_prior(proposal, "proposal")
     if source.dimension != posterior.prior.dimension:
         raise InputError(
             f"proposal: expected one of dimension {posterior.prior.dimension}, got dimension "
@@ -103,10 +103,9 @@ def acceptance_rejection(
     log_weight = posterior.score if proposal is None else _log_weight(posterior, source)
     if isinstance(bound, str):
         first = _first_bound(posterior, log_weight, bound, from_prior=proposal is None)
-    elif isinstance(bound, float | int) and math.isfinite(bound):
-        first = bound + posterior.log_normalizer
     else:
-        raise InputError(f"bound: expected a finite number, got {bound}")
+        check_number("bound", bound)
+        first = bound + posterior.log_normalizer
     accepted = _Accepted.none(posterior, first)
     return _accept_until(accepted, n, source, log_weight, seed, max_evaluations)
 
@@ -129,6 +128,7 @@ def bank_rejection(
         seed: same seed, same samples.
         max_evaluations: the budget of further draws; beyond it :class:`BudgetExceeded` is raised.
     """
+    check_count("max_evaluations", max_evaluations, 1)
     scores = posterior.bank_scores().double()
     stream = generator(seed, "bank acceptance")
     accepted = _Accepted.none(posterior, scores.max().item())
@@ -262,7 +262,7 @@ def _first_bound(
     if kind == "exact":
         return _exact_bound(posterior, from_prior=from_prior)
     if kind != "estimated":
-        raise InputError(f"bound: expected 'estimated', 'exact' or a number, got {kind!r}")
+        raise InputError(f"bound: expected 'estimated', 'exact' or a number, got {show(kind)}")
     points = posterior.best_draws(CLIMBERS)
     if posterior.prior.has_density:
         # Only there: without a density a gradient step would leave the surface the prior lives on.

@@ -30,7 +30,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from eande.foundations.checks import EandeWarning, InputError, check_count
+from eande.foundations.checks import EandeWarning, InputError, check_count, check_fits
 from eande.foundations.seeds import derive_seed
 from eande.inference.samplers.gaussian_mixture import fit_gaussian_mixture
 from eande.inference.samplers.known import sampler
@@ -144,6 +144,8 @@ def tempered(
             "sampler: expected acceptance_rejection for a prior without a density, got tempered"
         )
     check_count("particles", particles, 100)
+    # Coordinates, scores, ancestors, and as many again while they move.
+    check_fits("particles", particles, 16 * (posterior.prior.dimension + 4))
     check_count("max_evaluations", max_evaluations, 1)
     size = max(n, particles)
     stream = torch.Generator(posterior.device).manual_seed(derive_seed(seed, "tempered"))

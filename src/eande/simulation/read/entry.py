@@ -3,33 +3,20 @@
 from __future__ import annotations
 
 import math
-import struct
-import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 import torch
 
-from eande.foundations.checks import InputError, check_finite, show_shape
+from eande.foundations.checks import InputError, check_finite, show, show_shape
 
 # NumPy's kinds of type for boolean, signed, unsigned and floating-point numbers.
 _NUMERIC = "biuf"
-# What zipfile, numpy, xarray and HDF5 raise when a file is not what it should be.
-_DAMAGE = (
-    OSError,
-    ValueError,
-    KeyError,
-    TypeError,
-    RuntimeError,
-    EOFError,
-    BadZipFile,
-    zlib.error,
-    struct.error,
-)
+# A file has at most this many parameters.
+_MOST_PARAMETERS = 1_000_000
 
 
 @contextmanager
@@ -37,9 +24,10 @@ def reading(what: str | Path) -> Iterator[None]:
     """Say in one line what could not be read, and why."""
     try:
         yield
-    except InputError:
+    except (InputError, ImportError):
         raise
-    except _DAMAGE as error:
+    # Of files that others wrote, zipfile, numpy, xarray and HDF5 raise anything.
+    except Exception as error:
         reason = str(error).partition("\n")[0]
         raise InputError(
             f"{what}: expected data that can be read, got {type(error).__name__}: {reason}"
@@ -62,7 +50,7 @@ def as_names(phi: Any) -> tuple[list[str], bool]:
     names = [phi] if isinstance(phi, str) else phi
     is_list = isinstance(names, Sequence) and len(names) > 0
     if not is_list or not all(isinstance(name, str) for name in names):
-        raise InputError(f"phi: expected a name or a list of names, got {phi!r}")
+        raise InputError(f"phi: expected a name or a list of names, got {show(phi)}")
     return list(names), isinstance(phi, str)
 
 
@@ -84,6 +72,12 @@ def check_datum(
             f"got {show_shape(shape)}"
         )
     return shape
+
+
+def check_few(name: str, number: int) -> None:
+    """Refuse more numbers than the parameters of a simulation can have, before they are read."""
+    if number > _MOST_PARAMETERS:
+        raise InputError(f"{name}: expected at most {_MOST_PARAMETERS} numbers, got {number}")
 
 
 def as_floats(name: str, values: np.ndarray) -> np.ndarray:

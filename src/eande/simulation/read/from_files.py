@@ -8,7 +8,7 @@ needs to know.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +16,18 @@ import numpy as np
 import torch
 
 from eande.foundations.checks import InputError, check_choice, check_finite, show_shape
+from eande.foundations.files import open_regular
+from eande.foundations.paths import as_path
 from eande.simulation.read.entry import (
     as_floats,
     as_names,
     check_datum,
+    check_few,
     import_xarray,
     reading,
     reading_window,
 )
-from eande.simulation.read.npz import npz_header, npz_window
+from eande.simulation.read.npz import Identity, NpzFile
 from eande.simulation.read.parts import Parts, group_replicates
 from eande.simulation.read.sources import Source, as_index
 
@@ -82,6 +85,8 @@ class FileSource(Source):
         self.files = tuple(files)
         self.y = y
         self.others = tuple(others)
+        # What was compared with its checksum.
+        self._verified: set[Identity] = set()
 
     def read(self, row: int, start: int, stop: int, out: np.ndarray) -> None:
         """Read from the file; its shape must still be the expected one, its numbers finite."""
@@ -89,7 +94,8 @@ class FileSource(Source):
         name = f"{path}, {self.y}"
         with reading_window(name, start, stop, self.y_shape[0], out):
             if path.suffix.lower() == ".npz":
-                out[...] = npz_window(path, self.y, self.y_shape, start, stop)
+                with NpzFile.open(path) as file:
+                    out[...] = file.window(self.y, self.y_shape, start, stop, self._verified)
                 return
             with _open_dataset(path, self.others) as dataset:
                 array = dataset[self.y]
@@ -99,7 +105,11 @@ class FileSource(Source):
 
     def subset(self, index: Any) -> FileSource:
         """Return the source of the chosen data."""
-        return FileSource(self.rows[as_index(index)], self.y_shape, self.files, self.y, self.others)
+        chosen = FileSource(
+            self.rows[as_index(index)], self.y_shape, self.files, self.y, self.others
+        )
+        chosen._verified = self._verified
+        return chosen
 
     def fingerprint(self) -> str:
         """Return a digest of the files' paths, sizes and times of change, as they are now."""
@@ -116,26 +126,34 @@ def _open(
     path: Path, phi: list[str], several: bool, y: str
 ) -> tuple[np.ndarray, tuple[int, ...], np.dtype, list[str]]:
     """Return the parameters, shape and type of the data, and the names of all variables."""
-    npz = path.suffix.lower() == ".npz"
-    opened: Any = np.load(path, allow_pickle=False) if npz else _open_dataset(path)
-    with opened as file:
-        names = file.files if npz else list(file.variables)
-        attributes = {} if npz else file.attrs
+    if path.suffix.lower() == ".npz":
+        with NpzFile.open(path) as file:
+            _check_names(path, phi, y, file.names, file.names)
+            vectors = [_parameters(f"{path}, {name}", file.few(name), several) for name in phi]
+            return np.concatenate(vectors), *file.described(y), file.names
+    with _open_dataset(path) as dataset:
+        names = list(dataset.variables)
+        _check_names(path, phi, y, names, [*names, *dataset.attrs])
+        vectors = []
         for name in phi:
-            check_choice(f"{path}, phi", name, [*names, *attributes])
-        check_choice(f"{path}, y", y, names)
-        parts = []
-        for name in phi:
-            values = np.asarray(file[name] if name in names else attributes[name])
-            parts.append(_parameters(f"{path}, {name}", values, several))
-        vector = np.concatenate(parts)
-        if not npz:
-            return vector, file[y].shape, file[y].dtype, names
-        shape, dtype = npz_header(file.zip, y)
-        return vector, shape, dtype, names
+            values = dataset[name] if name in names else np.asarray(dataset.attrs[name])
+            check_few(f"{path}, {name}", values.size)
+            vectors.append(_parameters(f"{path}, {name}", np.asarray(values), several))
+        return np.concatenate(vectors), dataset[y].shape, dataset[y].dtype, names
+
+
+def _check_names(
+    path: Path, phi: list[str], y: str, variables: Sequence[str], parameters: Sequence[str]
+) -> None:
+    """Refuse names of which a file has nothing."""
+    for name in phi:
+        check_choice(f"{path}, phi", name, parameters)
+    check_choice(f"{path}, y", y, variables)
 
 
 def _open_dataset(path: Path, without: Sequence[str] = ()) -> Any:
+    # Refuses a pipe, which the library would wait for.
+    open_regular(path).close()
     # Times stay numbers: a parameter with the unit "days" is one, and no calendar can fail.
     xarray = import_xarray("a NetCDF file")
     return xarray.open_dataset(path, decode_times=False, drop_variables=without)
@@ -143,19 +161,23 @@ def _open_dataset(path: Path, without: Sequence[str] = ()) -> Any:
 
 def _as_paths(files: Any) -> list[Path]:
     kinds = ", ".join(_SUFFIXES)
-    if isinstance(files, str | Path) and Path(files).is_dir():
-        # Hidden files are what file systems and copying leave beside the real ones.
-        paths = sorted(
-            path
-            for path in Path(files).iterdir()
-            if path.suffix.lower() in _SUFFIXES and path.name[0] != "." and path.is_file()
-        )
-    elif isinstance(files, Iterable) and not isinstance(files, str | Path):
-        paths = [Path(path) for path in files]
+    if isinstance(files, Iterable) and not isinstance(files, str | bytes | Path | Set | Mapping):
+        paths = [as_path("files", path) for path in files]
+        where = "[]"
     else:
-        raise InputError(f"files: expected a folder or a list of files, got {files}")
+        folder = as_path("files", files, kind="folder")
+        if not folder.is_dir():
+            raise InputError(f"files: expected a folder or a list of files, got {folder}")
+        where = str(folder)
+        # Hidden files are what file systems and copying leave beside the real ones.
+        with reading(folder):
+            paths = sorted(
+                path
+                for path in folder.iterdir()
+                if path.suffix.lower() in _SUFFIXES and path.name[0] != "." and path.is_file()
+            )
     if not paths:
-        raise InputError(f"files: expected at least one of {kinds}, got none in {files}")
+        raise InputError(f"files: expected at least one of {kinds}, got none in {where}")
     for path in paths:
         if path.suffix.lower() in _SUFFIXES and path.is_file():
             continue
@@ -166,7 +188,7 @@ def _as_paths(files: Any) -> list[Path]:
         else:
             got = "nothing there"
         raise InputError(f"{path}: expected a file of {kinds}, got {got}")
-    return [path.absolute() for path in paths]
+    return paths
 
 
 def _parameters(name: str, values: np.ndarray, several: bool) -> np.ndarray:

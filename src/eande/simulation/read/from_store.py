@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import torch
@@ -87,8 +87,8 @@ class ShardSource(Source):
         super().__init__(rows, layout.y_shape)
         self._layout = layout
         self._records = records
-        # By block: which file it was when first read, and where the pieces in it are.
-        self._seen: dict[int, tuple[tuple[int, ...], np.ndarray]] = {}
+        # By block: its file, which one it was when first read, and where the pieces in it are.
+        self._seen: dict[int, tuple[Path, tuple[int, ...], np.ndarray]] = {}
         self._verified: set[tuple[int, int]] | None = set() if verify else None
 
     def read(self, row: int, start: int, stop: int, out: np.ndarray) -> None:
@@ -99,46 +99,54 @@ class ShardSource(Source):
         entry_bytes = layout.row_bytes // layout.y_shape[0]
         begin = row_in_piece * layout.row_bytes + start * entry_bytes
         try:
-            with layout.y_file(block).open("rb", buffering=0) as file:
-                where = self._pieces(block, file)[piece]
+            seen = self._seen.get(block)
+            name = layout.y_file(block) if seen is None else seen[0]
+            with layout.open_found(name) as file:
+                where = self._pieces(block, name, file)[piece]
                 if self._verified is not None and (block, piece) not in self._verified:
-                    self._verify(block, piece, where)
-                file.seek(int(where[0]) + begin)
-                rest = out.data.cast("B")
-                while len(rest):
-                    got = file.readinto(rest)
-                    if not got:
-                        raise Damaged(f"{layout.y_file(block)}: shorter than it was")
-                    rest = rest[got:]
-        except (Damaged, FileNotFoundError) as problem:
-            reason = problem if isinstance(problem, Damaged) else "no file"
+                    self._verify(block, piece, file, where)
+                layout.read_into(name, file, int(where[0]) + begin, out)
+        except Damaged as problem:
+            if self._replaced(block):
+                raise self._another(block) from None
             raise InputError(
                 f"{layout.path}: expected the data as they were written, "
-                f"got block {block} damaged ({reason}); {REMEDY}"
+                f"got block {block} damaged ({problem}); {REMEDY}"
             ) from None
 
-    def _pieces(self, block: int, file: Any) -> np.ndarray:
+    def _pieces(self, block: int, name: Path, file: IO[bytes]) -> np.ndarray:
         """Return where the pieces of a shard are; refuse another file than the one first read."""
         status = os.fstat(file.fileno())
         identity = (status.st_ino, status.st_mtime_ns, status.st_size)
         if block not in self._seen:
-            self._seen[block] = (identity, self._layout.pieces(block))
-        first_identity, pieces = self._seen[block]
+            self._seen[block] = (name, identity, self._layout.pieces(block, file))
+        _, first_identity, pieces = self._seen[block]
         if identity != first_identity:
-            raise InputError(
-                f"{self._layout.path}: expected block {block} as it was when first read, "
-                "got another file: open the store again"
-            )
+            raise self._another(block)
         return pieces
 
-    def _verify(self, block: int, piece: int, where: np.ndarray) -> None:
-        checksum = self._layout.read_piece(block, where)[-4:]
-        if int.from_bytes(checksum, "little") != self._records[block].pieces[piece]:
+    def _verify(self, block: int, piece: int, file: IO[bytes], where: np.ndarray) -> None:
+        _, checksum = self._layout.read_piece(block, file, where)
+        if checksum != self._records[block].pieces[piece]:
             raise Damaged(
                 f"{self._layout.y_file(block)}: data of another block, or of another time"
             )
         if self._verified is not None:
             self._verified.add((block, piece))
+
+    def _replaced(self, block: int) -> bool:
+        """Return whether a block was simulated again since the store was opened."""
+        try:
+            now = Store(self._layout.path).record(block)
+        except InputError:
+            return False
+        return now is not None and now != self._records[block]
+
+    def _another(self, block: int) -> InputError:
+        return InputError(
+            f"{self._layout.path}: expected block {block} as it was when first read, "
+            "got another file: open the store again"
+        )
 
     def subset(self, index: Any) -> ShardSource:
         """Return the chosen data; what was verified stays so."""

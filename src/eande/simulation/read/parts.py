@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from eande.foundations.checks import InputError, check_shape
+from eande.foundations.checks import InputError, check_count, check_plain, check_shape, show
 from eande.simulation.read.sources import Source
 from eande.simulation.run.blocks import summarize_reasons
 
@@ -38,12 +38,14 @@ class Failures:
         reasons = f": {summarize_reasons(self.reasons)}" if self.reasons else ""
         return f"Failures({len(self)}{reasons})"
 
-    def __getitem__(self, index: Tensor) -> Failures:
+    def __getitem__(self, index: Any) -> Failures:
         """Return the chosen ones."""
-        return Failures(self.phi[index], tuple(self.reasons[i] for i in index.tolist()))
+        chosen = torch.arange(len(self))[as_rows("index", index, len(self))].tolist()
+        return Failures(self.phi[chosen], tuple(self.reasons[i] for i in chosen))
 
     def commonest(self, number: int = 3) -> list[tuple[str, int]]:
         """Return the commonest reasons with their counts."""
+        check_count("number", number, 1)
         return Counter(self.reasons).most_common(number)
 
 
@@ -63,11 +65,52 @@ class Parts(NamedTuple):
     failures: Failures | None = None
 
 
+def as_rows(name: str, index: Any, count: int) -> slice | Tensor:
+    """Return what chooses some of so many rows: a slice, or a tensor of indices (m,).
+
+    Args:
+        name: of the argument.
+        index: a slice, or indices or a truth value for every row, in an array or a list.
+        count: the number of rows.
+    """
+    expected = f"{name}: expected a slice or a list of indices"
+    if isinstance(index, slice):
+        try:
+            step = index.indices(count)[2]
+        except (TypeError, ValueError):
+            raise InputError(f"{expected}, got {show(index)}") from None
+        if step > 0:
+            return index
+        return torch.tensor(range(count)[index], dtype=torch.long)
+    try:
+        rows = torch.as_tensor(index)
+        check_plain(name, rows)
+    except (TypeError, ValueError, RuntimeError, OverflowError):
+        raise InputError(f"{expected}, got {show(index)}") from None
+    if isinstance(index, bytes) or rows.ndim != 1:
+        raise InputError(f"{expected}, got {show(index)}; one datum is simulations.y[i]")
+    if not rows.numel():
+        return rows.long()
+    if rows.dtype == torch.bool and len(rows) == count:
+        return rows.nonzero()[:, 0]
+    if rows.dtype == torch.bool or rows.is_floating_point() or rows.is_complex():
+        raise InputError(f"{expected}, got {show(index)} of {rows.dtype}")
+    low, high = int(rows.min()), int(rows.max())
+    if low < -count or high >= count:
+        raise InputError(f"{name}: expected indices of {count} rows, got {low} to {high}")
+    return rows.long()
+
+
 def as_groups(groups: Any, phi: Tensor) -> Tensor:
     """Number groups from 0, each row its own without any, and refuse different φ in one group."""
     if groups is None:
         return torch.arange(len(phi))
-    ids = torch.as_tensor(np.unique(np.asarray(groups), return_inverse=True)[1])
+    try:
+        ids = torch.as_tensor(np.unique(np.asarray(groups), return_inverse=True)[1])
+    except (TypeError, ValueError, RuntimeError):
+        raise InputError(
+            f"groups: expected one number or text per simulation, got {show(groups)}"
+        ) from None
     check_shape("groups", ids, (len(phi),))
     order = ids.argsort(stable=True)
     same = ids[order][1:] == ids[order][:-1]

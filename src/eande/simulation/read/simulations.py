@@ -9,17 +9,23 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eande.foundations.checks import InputError, check_count
+from eande.foundations.checks import (
+    InputError,
+    check_count,
+    check_flag,
+    check_instance,
+    check_plain,
+    check_seed,
+    check_shape,
+    check_share,
+    show_shape,
+)
 from eande.foundations.seeds import generator
 from eande.simulation.read.from_arrays import read_arrays
 from eande.simulation.read.from_files import read_files
 from eande.simulation.read.from_xarray import read_xarray
-from eande.simulation.read.parts import Failures
+from eande.simulation.read.parts import Failures, as_rows
 from eande.simulation.read.sources import Rows, Source, digest, take
-
-# A fingerprint of data in memory reads at most this many rows and this many numbers.
-_ROWS_IN_FINGERPRINT = 1_024
-_NUMBERS_IN_FINGERPRINT = 16_000_000
 
 
 class Simulations:
@@ -45,6 +51,23 @@ class Simulations:
     def __init__(
         self, phi: Tensor, y: Tensor | Source, groups: Tensor, failures: Failures | None = None
     ) -> None:
+        check_instance("phi", phi, Tensor, "a tensor (from arrays: Simulations.from_arrays)")
+        check_instance("y", y, (Tensor, Source), "a tensor (from arrays: Simulations.from_arrays)")
+        check_instance("groups", groups, Tensor, "a tensor of whole numbers")
+        check_instance("failures", failures, Failures, "Failures or None", optional=True)
+        check_plain("phi", phi)
+        check_shape("phi", phi, ("n", "D"))
+        if isinstance(y, Tensor):
+            check_plain("y", y)
+        if len(y.shape) < 2 or len(y) != len(phi):
+            raise InputError(
+                f"y: expected one datum per row of phi, {len(phi)}, got shape {show_shape(y.shape)}"
+            )
+        check_plain("groups", groups)
+        check_shape("groups", groups, (len(phi),))
+        for name, tensor in (("phi", phi), ("y", y)):
+            if isinstance(tensor, Tensor) and tensor.dtype != torch.float32:
+                raise InputError(f"{name}: expected float32 numbers, got {tensor.dtype}")
         self.phi = phi
         self.y = y
         self.groups = groups
@@ -75,6 +98,7 @@ class Simulations:
             verify: whether the checksum of each piece is compared when it is first read; this
                 reads the whole piece once.
         """
+        check_flag("verify", verify)
         # Here and not above: who has no store needs no zarr.
         from eande.simulation.read.from_store import read_store
 
@@ -132,12 +156,8 @@ class Simulations:
 
     def __getitem__(self, index: Tensor | Sequence[int] | slice) -> Simulations:
         """Return the chosen simulations, with the same share of the failures."""
+        index = as_rows("index", index, len(self))
         phi = self.phi[index]
-        if phi.ndim != 2:
-            raise InputError(
-                "simulations: expected a slice or a list of indices, "
-                f"got {index!r}; one datum is simulations.y[i]"
-            )
         # Counted in groups: in training each group is one negative, and so is each failure.
         groups = self.groups[index]
         share = len(groups.unique()) / max(1, len(self.groups.unique()))
@@ -150,7 +170,10 @@ class Simulations:
 
     def rows(self, index: Tensor) -> Rows:
         """Return a batch that is read when a view asks for it."""
-        return Rows(self.y, index)
+        chosen = as_rows("index", index, len(self))
+        if isinstance(chosen, slice):
+            chosen = torch.arange(len(self))[chosen]
+        return Rows(self.y, chosen)
 
     def in_memory(self, at_most: int | None = None) -> Simulations:
         """Return the simulations with all data in memory.
@@ -158,14 +181,16 @@ class Simulations:
         Args:
             at_most: bytes; data that take more stay where they are.
         """
+        if at_most is not None:
+            check_count("at_most", at_most, 0)
         if not isinstance(self.y, Source) or (at_most is not None and self.y.nbytes > at_most):
             return self
         return Simulations(self.phi, self.y[:], self.groups, self.failures)
 
     def split(self, fraction: float, *, seed: int = 0) -> tuple[Simulations, Simulations]:
         """Split at random into a large part and a small one of that fraction, by whole groups."""
-        if not 0 < fraction < 1:
-            raise InputError(f"validation: expected a fraction between 0 and 1, got {fraction}")
+        check_share("fraction", fraction)
+        check_seed("seed", seed)
         ids = self.groups.unique()
         check_count("number of different parameters to split", len(ids), 2)
         count = min(max(1, round(fraction * len(ids))), len(ids) - 1)
@@ -176,15 +201,10 @@ class Simulations:
     def fingerprint(self) -> str:
         """Return a text that changes with the simulations.
 
-        It has a digest of all φ and groups, and one of the data or, where they are many, of rows
-        spread over them.
+        It has a digest of all φ and groups, and one of all data in memory; of data elsewhere, what
+        their source says of them.
         """
-        if isinstance(self.y, Source):
-            data = self.y.fingerprint()
-        else:
-            affordable = _NUMBERS_IN_FINGERPRINT // self.y[0].numel()
-            most = max(1, min(len(self), _ROWS_IN_FINGERPRINT, affordable))
-            data = digest(self.y[torch.linspace(0, len(self) - 1, most).long()])
+        data = self.y.fingerprint() if isinstance(self.y, Source) else digest(self.y)
         parameters = digest(self.phi, self.groups, self.failures.phi)
         return f"{len(self)} of shape {self.y_shape}, {parameters}, {data}"
 

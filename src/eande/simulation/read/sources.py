@@ -8,6 +8,7 @@ window.
 from __future__ import annotations
 
 import hashlib
+import math
 from abc import ABC, abstractmethod
 from typing import Any
 
@@ -79,7 +80,13 @@ class Source(ABC):
         return self._read_all(self.rows[as_index(index)], starts.cpu().numpy(), length)
 
     def _read_all(self, rows: np.ndarray, starts: np.ndarray, length: int) -> Tensor:
-        out = np.empty((len(rows), length, *self.y_shape[1:]), dtype=np.float32)
+        shape = (len(rows), length, *self.y_shape[1:])
+        try:
+            out = np.empty(shape, dtype=np.float32)
+        except MemoryError:
+            raise InputError(
+                f"y: expected data that fit into memory, got {4 * math.prod(shape)} bytes"
+            ) from None
         for row, start, place in zip(rows.tolist(), starts.tolist(), out, strict=True):
             self.read(row, start, start + length, place)
         return torch.from_numpy(out)

@@ -11,11 +11,21 @@ A view with ``reads_rows = True`` gets the batch unread
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from eande.foundations.checks import InputError, check_count
+from eande.foundations.checks import (
+    InputError,
+    calling,
+    check_count,
+    check_function,
+    check_instance,
+    check_plain,
+    show,
+    show_shape,
+)
 from eande.foundations.seeds import generator
 from eande.simulation.read.sources import Rows, Source
 
@@ -44,10 +54,11 @@ class RandomWindow:
 
     def __init__(self, length: int) -> None:
         check_count("length", length, 1)
-        self.length = length
+        self.length = int(length)
 
     def __call__(self, y: Tensor | Rows, generator: torch.Generator) -> Tensor:
         """Draw a start for each row, every possible one equally likely, and read the windows."""
+        _check_batch(y, generator)
         rows = y if isinstance(y, Rows) else Rows(y, torch.arange(len(y)))
         room = rows.shape[1] - self.length
         if room < 0:
@@ -76,13 +87,19 @@ class Roll:
     reads_rows = False
 
     def __init__(self, axis: int = -1, sections: Sequence[int] | None = None) -> None:
-        self.axis = axis
+        check_count("axis", axis, -(2**31), 2**31)
+        if not (sections is None or isinstance(sections, list | tuple)):
+            raise InputError(f"sections: expected a list of sizes, got {show(sections)}")
+        self.axis = int(axis)
         self.sections = None if sections is None else tuple(sections)
+        if self.sections is not None:
+            check_count("number of sections", len(self.sections), 1)
         for size in self.sections or ():
             check_count("sections", size, 1)
 
     def __call__(self, y: Tensor, generator: torch.Generator) -> Tensor:
         """Shift each row by a whole number of steps, every one equally likely."""
+        _check_batch(y, generator)
         axis = self.axis + 1 if self.axis >= 0 else self.axis
         if not -y.ndim < axis < y.ndim or axis == 0:
             raise InputError(
@@ -123,17 +140,27 @@ class Compose:
     def __init__(self, *views: View) -> None:
         check_count("number of views", len(views), 1)
         for view in views:
-            if not callable(view):
-                raise InputError(f"Compose: expected functions of (y, generator), got {view!r}")
+            check_function("views", view, "(y, generator)")
         self.views = views
         self.reads_rows = bool(getattr(views[0], "reads_rows", False))
 
     def __call__(self, y: Tensor | Rows, generator: torch.Generator) -> Tensor:
         """Apply one view after the other."""
+        _check_batch(y, generator)
         seen = self.views[0](y, generator)
         for view in self.views[1:]:
             seen = view(seen, generator)
         return seen
+
+
+def _check_batch(y: Any, generator: Any) -> None:
+    """Refuse what is no batch of data, and what no random number can be drawn from."""
+    check_instance("y", y, (Tensor, Rows), "a tensor of data")
+    check_instance("generator", generator, torch.Generator, "a torch.Generator")
+    if isinstance(y, Tensor):
+        check_plain("y", y)
+    if len(y.shape) < 2:
+        raise InputError(f"y: expected a batch of data (m, …), got {show(y)}")
 
 
 def draw_view(views: View | None, rows: Rows, seed: int, *path: int | str) -> Tensor:
@@ -141,7 +168,14 @@ def draw_view(views: View | None, rows: Rows, seed: int, *path: int | str) -> Te
     if views is None:
         return rows.tensor()
     given = rows if getattr(views, "reads_rows", False) else rows.tensor()
-    seen = views(given, generator(seed, "view", *path))
+
+    def call() -> Tensor:
+        return views(given, generator(seed, "view", *path))
+
+    # Training's path is the step and which of two views.
+    drawn = "/".join(map(str, path))
+    with calling("views", call, shape=show_shape(rows.shape), seed=seed, step=drawn):
+        seen = call()
     if not isinstance(seen, Tensor) or seen.ndim < 2 or len(seen) != len(rows):
         got = tuple(seen.shape) if isinstance(seen, Tensor) else type(seen).__name__
         raise InputError(

@@ -2,7 +2,8 @@
 
 A block's simulations come from one call of the simulator with the block's own random stream. Where
 that call fails, and for a simulator made by :func:`eande.each`, they are run one by one, each with
-a stream of its own, so that one bad simulation costs only itself.
+a stream of its own, so that one bad simulation costs only itself. So are those that failed and are
+tried again: each with the stream of its own, which depends on seed, block and row.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from eande.foundations.checks import InputError, show_shape
+from eande.foundations.checks import InputError, check_function, show_shape
 from eande.foundations.seeds import derive_seed
 
 Simulator = Callable[[np.ndarray, np.random.Generator], Any]
 
 _LONGEST_REASON = 200
+# Why a row of a damaged block has no data, until it is simulated again.
+UNREADABLE = "cannot be read"
 
 
 class SimulationError(RuntimeError):
@@ -46,8 +49,7 @@ def each(function: Callable[[np.ndarray, np.random.Generator], Any]) -> Simulato
         array([[ 1.,  4.],
                [ 9., 16.]])
     """
-    if not callable(function):
-        raise InputError(f"each: expected a function of (phi, rng), got {function!r}")
+    check_function("each", function, "(phi, rng)")
     return Each(function)
 
 
@@ -82,7 +84,9 @@ class Job:
         ticket: differs in every submission, so that no executor takes two for the same call and
             returns the earlier result.
         one_by_one: whether to leave out the call for the whole block, which is known to fail.
-        excluded: rows that are known to fail, with the reason.
+        excluded: rows not to run, with the reason; those known to fail.
+        replaces: the version of a complete block that is simulated again; None for a new block.
+        failed_only: whether to run no more than its failed rows.
     """
 
     block: int
@@ -91,6 +95,15 @@ class Job:
     ticket: str = ""
     one_by_one: bool = False
     excluded: dict[int, str] = field(default_factory=dict)
+    replaces: str | None = None
+    failed_only: bool = False
+
+    def again(self, stored: Outcome) -> Job:
+        """Return the job of a block that is complete, with its parameters as they are stored."""
+        if not self.failed_only:
+            return replace(self, phi=stored.phi)
+        kept = {row: "kept" for row in range(len(stored.phi)) if row not in stored.failed}
+        return replace(self, phi=stored.phi, one_by_one=True, excluded={**kept, **self.excluded})
 
     def without(self, call: int | None, reason: str) -> Job:
         """Return the job without a call that fails: that of a row, or (None) of the whole block."""
@@ -125,6 +138,18 @@ class Outcome:
         )
         failed = {row: self.failed.get(row, reason) for row in range(len(self.phi))}
         return Outcome(self.phi, None, failed)
+
+    def over(self, stored: Outcome) -> Outcome:
+        """Return the outcome with the stored data of rows that have none."""
+        if stored.y is None:
+            return self
+        new = self.conform(stored.y.shape[1:])
+        y = stored.y.copy()
+        if new.y is not None:
+            fresh = [row for row in range(len(y)) if row not in new.failed]
+            y[fresh] = new.y[fresh]
+        failed = {row: reason for row, reason in new.failed.items() if row in stored.failed}
+        return Outcome(self.phi, y, failed)
 
 
 def summarize_reasons(reasons: Iterable[str]) -> str:
@@ -197,6 +222,19 @@ def _run_rows(simulator: Simulator, job: Job, begin: Callable[[int | None], None
         else:
             failed[row] = f"data of shape {show_shape(datum.shape)} instead of {show_shape(shape)}"
     return _screened(job.phi, y, failed, smooth=isinstance(simulator, Each))
+
+
+def once_more(simulator: Simulator, job: Job, row: int) -> str:
+    """Return the line of Python that runs one simulation of a block again, alone.
+
+    It has the random stream that :func:`_run_rows` gives it, so that what raised an exception does
+    so again.
+    """
+    seed = derive_seed(job.seed, "simulator", job.block, row)
+    one = isinstance(simulator, Each)
+    phi = (job.phi[row] if one else job.phi[row : row + 1]).tolist()
+    name = "function" if one else "simulator"
+    return f"{name}(np.array({phi}, dtype=np.float32), np.random.default_rng({seed}))"
 
 
 def _as_numbers(given: Any) -> np.ndarray:

@@ -17,13 +17,14 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from eande.foundations.checks import EandeWarning, InputError, check_count
+from eande.foundations.checks import EandeWarning, InputError, check_count, show
 from eande.simulation.run.blocks import Job, Outcome, Simulator
 from eande.simulation.run.jobs import OpenStore, Report, run_job
 from eande.simulation.run.workers import Workers
 
 # Jobs in flight with an executor that does not say how many workers it has.
 _UNKNOWN_AT_ONCE = 64
+_MOST_WORKERS = 10_000
 
 
 class Pool(Protocol):
@@ -52,11 +53,11 @@ class Pool(Protocol):
 def check_executor(executor: Any) -> None:
     """Refuse what is no executor."""
     if isinstance(executor, int | np.integer) and not isinstance(executor, bool):
-        check_count("executor", executor, 1)
+        check_count("executor", executor, 1, _MOST_WORKERS)
     elif executor is not None and not hasattr(executor, "submit"):
         raise InputError(
             "executor: expected None, a number of processes or an executor of "
-            f"concurrent.futures, got {executor!r}"
+            f"concurrent.futures, got {show(executor)}"
         )
 
 

@@ -7,7 +7,9 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from eande.simulation.run.blocks import Job, Outcome, Simulator, run_block
+import numpy as np
+
+from eande.simulation.run.blocks import Job, Outcome, Simulator, once_more, run_block
 
 # What ``begin`` is told before a block is written.
 WRITING = "writing"
@@ -33,6 +35,10 @@ class BlockStore(Protocol):
         """Lock a block for writing; gives False, and locks nothing, while another process does."""
         ...
 
+    def readable(self, block: int, version: str, phi: np.ndarray, *, whole: bool) -> Outcome | None:
+        """Return what can be read of a complete block; None if it is of another version by now."""
+        ...
+
     def write(self, block: int, outcome: Outcome) -> Outcome:
         """Write a block that is locked; returns what was written."""
         ...
@@ -52,12 +58,14 @@ class Report:
             is simulating it) or ``"dropped"`` (not kept).
         reasons: of its failed simulations.
         outcome: the simulations themselves where there is no store.
+        once_more: how to run the first of the failed simulations again.
     """
 
     block: int
     state: str
     reasons: tuple[str, ...] = ()
     outcome: Outcome | None = None
+    once_more: str = ""
 
 
 def run_job(
@@ -78,17 +86,29 @@ def run_job(
     """
     if open_store is None:
         outcome = run_block(simulator, job, begin)
-        return Report(job.block, "done", tuple(outcome.failed.values()), outcome)
+        return _done(simulator, job, outcome, outcome)
     store = open_store()
     with store.writing(job.block) as held:
         if not held:
             return Report(job.block, "busy")
-        there = store.record(job.block)
-        if there is not None:
+        stored = None
+        if job.replaces is not None:
+            stored = store.readable(job.block, job.replaces, job.phi, whole=job.failed_only)
+        if stored is not None:
+            job = job.again(stored)
+        elif (there := store.record(job.block)) is not None:
             return Report(job.block, "there", tuple(there.failed.values()))
         outcome = run_block(simulator, job, begin)
         if not keep(outcome):
             return Report(job.block, "dropped")
+        if stored is not None:
+            outcome = outcome.over(stored)
         begin(WRITING)
         written = store.write(job.block, outcome)
-        return Report(job.block, "done", tuple(written.failed.values()))
+        return _done(simulator, job, written)
+
+
+def _done(simulator: Simulator, job: Job, made: Outcome, returned: Outcome | None = None) -> Report:
+    first = next(iter(made.failed), None)
+    line = "" if first is None else once_more(simulator, job, first)
+    return Report(job.block, "done", tuple(made.failed.values()), returned, line)

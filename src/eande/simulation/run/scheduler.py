@@ -57,6 +57,7 @@ class Scheduler:
 
     Attributes:
         reasons: of all failures so far, counted.
+        once_more: how to run the first of them again.
         ended: simulations that have ended in this call.
         stopping: whether the user has asked to stop.
     """
@@ -73,6 +74,7 @@ class Scheduler:
         self._n = n
         self._failure_limit = failure_limit
         self.reasons: Counter[str] = Counter()
+        self.once_more = ""
         self.ended = 0
         self.stopping = False
 
@@ -169,6 +171,7 @@ class Scheduler:
             return False
         self.ended += self._collector.sizes[report.block]
         self.reasons.update(reasons)
+        self.once_more = self.once_more or report.once_more
         failed = self.reasons.total()
         rate = self.ended / (time.monotonic() - self._began + 1e-9)
         news = f"{rate:.3g}/s" + (f", {failed} failed" if failed else "")
@@ -189,7 +192,7 @@ class Scheduler:
         raise SimulationError(
             f"{failed} of {self.ended} simulations failed, more than "
             f"failure_limit={self._failure_limit:g} allows: "
-            f"{summarize_reasons(self.reasons.elements())}{kept}"
+            f"{summarize_reasons(self.reasons.elements())}; the first alone: {self.once_more}{kept}"
         )
 
     @contextmanager

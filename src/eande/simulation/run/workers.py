@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import os
 import queue
 import signal
@@ -42,8 +43,18 @@ _THREAD_VARIABLES = (
 _STARTING = "starting"
 # Seconds a process may take to end after it has closed its pipe.
 _SECONDS_TO_END = 2.0
+# Seconds a block may take to be written where calls have a limit, too.
+_SECONDS_TO_WRITE = 300.0
+# Seconds between two looks at whether a silent process is alive.
+_SECONDS_BETWEEN_LOOKS = 1.0
 # Of Linux's prctl: the signal a process gets when its parent ends.
 _PR_SET_PDEATHSIG = 1
+# The pipe to the main process has at least this number, out of the way of simulators that close or
+# replace low ones.
+_LOWEST_DESCRIPTOR = 200
+# Waits for the end of its standard input, then kills all processes of its group, itself included.
+# In the background, so that it is no child of the worker: a simulator may wait for all of its own.
+_GUARDIAN = "exec 3<&0; { read _ <&3; kill -KILL 0; } &"
 
 
 class Workers:
@@ -125,15 +136,16 @@ class Workers:
             code = worker.stop(died=ending == "dead")
             if self._closed:
                 raise SimulationError("stopped")
-            if ending == "late":
+            if ending == "late" and call != WRITING:
                 job = job.without(call, f"took longer than {self._timeout:g} s")
                 continue
             deaths[call] += 1
             if deaths[call] < _MOST_DEATHS:
                 continue
             if call in (_STARTING, WRITING):
+                how = "died" if ending == "dead" else f"took over {_SECONDS_TO_WRITE:g} s and died"
                 raise SimulationError(
-                    f"a worker process died {_MOST_DEATHS} times while {call} (exit code {code})"
+                    f"a worker process {how} {_MOST_DEATHS} times while {call} (exit code {code})"
                 )
             job = job.without(call, f"killed its process {_MOST_DEATHS} times (exit code {code})")
 
@@ -209,22 +221,37 @@ class _Worker:
                 self._start()
             self._pipe.send(job)
             while True:
-                if deadline is not None:
-                    left = max(0.0, deadline - time.monotonic())
-                    if not self._pipe.poll(left):
-                        return call, "late"
+                silent = self._wait(deadline)
+                if silent is not None:
+                    return call, silent
                 kind, content = self._pipe.recv()
                 if kind == "begin":
                     call = content
                     deadline = None
-                    if timeout is not None and call != WRITING:
-                        deadline = time.monotonic() + timeout
+                    if timeout is not None:
+                        limit = _SECONDS_TO_WRITE if call == WRITING else timeout
+                        deadline = time.monotonic() + limit
                 elif kind == "report":
                     return call, content
                 else:
                     raise content
         except (EOFError, BrokenPipeError, ConnectionResetError):
             return call, "dead"
+
+    def _wait(self, deadline: float | None) -> str | None:
+        """Wait for a message; return ``"late"`` or ``"dead"`` if none will come."""
+        while True:
+            left = _SECONDS_BETWEEN_LOOKS
+            if deadline is not None:
+                left = min(left, max(0.0, deadline - time.monotonic()))
+            if self._pipe.poll(left):
+                return None
+            # A program that outlives the process may keep its end of the pipe open.
+            process = self._process
+            if process is None or process.poll() is not None:
+                return None if self._pipe.poll(0) else "dead"
+            if deadline is not None and time.monotonic() >= deadline:
+                return "late"
 
 
 def _kill_group(process: subprocess.Popen[bytes]) -> None:
@@ -236,9 +263,14 @@ def _kill_group(process: subprocess.Popen[bytes]) -> None:
 def serve(descriptor: int) -> None:
     """Run the jobs that come through a pipe until it closes: what a worker process does."""
     # Programs that the simulator starts must not keep the pipe open when this process dies.
-    os.set_inheritable(descriptor, False)
+    pipe = Connection(fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _LOWEST_DESCRIPTOR))
+    os.close(descriptor)
     _end_with_parent()
-    pipe = Connection(descriptor)
+
+    def begin(call: Any) -> None:
+        _restore_standard_files()
+        pipe.send(("begin", call))
+
     try:
         try:
             sys.argv, simulator, open_store = cloudpickle.loads(pipe.recv_bytes())
@@ -249,10 +281,9 @@ def serve(descriptor: int) -> None:
             return
         while True:
             job = pipe.recv()
+            _restore_standard_files()
             try:
-                report = run_job(
-                    simulator, open_store, job, lambda call: pipe.send(("begin", call))
-                )
+                report = run_job(simulator, open_store, job, begin)
             except (InputError, SimulationError) as error:
                 pipe.send(("error", error))
             except Exception as error:
@@ -264,19 +295,30 @@ def serve(descriptor: int) -> None:
         return
 
 
-def _end_with_parent() -> None:
-    """End this process when the main one does, which closes standard input.
+def _restore_standard_files() -> None:
+    """Open standard input, output and error where a simulator has closed them.
 
-    On Linux the system sees to it too, even while this process is inside a C function.
+    Else the next file would take their place: the simulator's words would go into it, and it would
+    close that file when it closes them once more.
+    """
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            # The lowest number that is free is the one that is missing.
+            os.open(os.devnull, os.O_RDWR)
+
+
+def _end_with_parent() -> None:
+    """End this process, and all programs it has started, when the main one ends.
+
+    That closes standard input, for which a small process of this one's group waits: it ends the
+    group also where this process is inside a C function, or dead. On Linux the system ends this
+    process, too.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    lifeline = os.dup(0)
-    with open(os.devnull, "rb") as nothing:
-        os.dup2(nothing.fileno(), 0)
-
-    def watch() -> None:
-        os.read(lifeline, 1)
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
+    nothing = subprocess.DEVNULL
+    subprocess.run(["/bin/sh", "-c", _GUARDIAN], stdout=nothing, stderr=nothing, check=True)
+    with open(os.devnull, "rb") as empty:
+        os.dup2(empty.fileno(), 0)

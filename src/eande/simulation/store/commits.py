@@ -1,16 +1,29 @@
-"""Commit records: a block is complete when, and only when, its record is there."""
+"""Commit records: a block is complete when, and only when, its record is there.
+
+To replace a block that is complete, its record is made to name the new version beside the old one;
+then the new data take the place of the old ones in a single step, and a record of the new version
+alone that of both. As long as a record names two, the data that are there say which one counts.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
+import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from eande.foundations.files import sync, write_json
-from eande.simulation.store.shards import Damaged, Layout, crc32c
+from eande.foundations.checks import InputError, check_count
+from eande.foundations.documents import as_document, as_json
+from eande.foundations.files import open_regular, parse_json, read_exactly, write_json
+from eande.simulation.store.shards import Damaged, Layout, crc32c, finding_damage
+
+_LARGEST_CHECKSUM = 2**32 - 1
+_WHAT = "a commit record"
 
 
 @dataclass(frozen=True)
@@ -32,37 +45,33 @@ class CommitRecord:
     phi: int
     pieces: list[int | None]
 
-    @classmethod
-    def of(cls, layout: Layout, block: int, size: int, failed: dict[int, str]) -> CommitRecord:
-        """Make the record of a block that was just written, from its files."""
-        pieces = layout.checksums(block) if len(failed) < size else []
-        return cls(block, size, failed, crc32c(layout.phi(block)), pieces)
+    def __post_init__(self) -> None:
+        check_count("block", self.block, 0)
+        check_count("size", self.size, 1)
+        for row in self.failed:
+            if not 0 <= row < self.size:
+                raise InputError(f"failed: expected rows of {self.size}, got {row}")
+        for checksum in (self.phi, *self.pieces):
+            if checksum is not None and not 0 <= checksum <= _LARGEST_CHECKSUM:
+                raise InputError(f"checksum: expected 0 to {_LARGEST_CHECKSUM}, got {checksum}")
+        if (len(self.failed) == self.size) != (not self.pieces):
+            raise InputError(
+                f"pieces: expected none where all failed, and some where not, "
+                f"got {len(self.pieces)} with {len(self.failed)} of {self.size} failed"
+            )
 
-    def write(self, layout: Layout) -> None:
-        """Write it in a single step."""
-        failed = {str(row): reason for row, reason in self.failed.items()}
-        text = json.dumps({**self.__dict__, "failed": failed})
-        file = layout.record_file(self.block)
-        digest = hashlib.sha256(text.encode()).hexdigest()
-        write_json(file, {"record": text, "sha256": digest}, indent=None)
-        # The name too must be on the disk before anybody is told that the block is complete.
-        sync([file.parent])
+    def write(self, layout: Layout, then: CommitRecord | None = None) -> None:
+        """Write it in a single step.
 
-    @classmethod
-    def read(cls, file: Path) -> CommitRecord:
-        """Read one."""
-        try:
-            content = json.loads(file.read_text())
-            if hashlib.sha256(content["record"].encode()).hexdigest() != content["sha256"]:
-                raise Damaged(f"{file}: changed after it was written")
-            fields = json.loads(content["record"])
-            failed = {int(row): reason for row, reason in fields["failed"].items()}
-            record = cls(**{**fields, "failed": failed})
-        except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-            raise Damaged(f"{file}: not a commit record ({type(error).__name__})") from None
-        if f"{record.block:08d}.json" != file.name:
-            raise Damaged(f"{file}: the record of block {record.block}")
-        return record
+        Args:
+            layout: of the store.
+            then: the version that is about to take its place.
+        """
+        content = dataclasses.asdict(_sealed(self))
+        del content["next"]
+        if then is not None:
+            content["next"] = {"record": _sealed(then).record, "sha256": _sealed(then).sha256}
+        write_json(layout.record_file(self.block), content, indent=None)
 
     def check(self, layout: Layout) -> None:
         """Read everything the record names; raise :class:`Damaged` where it has changed."""
@@ -79,14 +88,120 @@ class CommitRecord:
             )
         return phi[: self.size]
 
+    def belongs(self, file: Path, layout: Layout, sizes: Sequence[int]) -> None:
+        """Raise :class:`Damaged` where it cannot be of a store with such blocks."""
+        if self.size != sizes[self.block]:
+            raise Damaged(
+                f"{file}: the record of {self.size} simulations instead of {sizes[self.block]}"
+            )
+        if not self.pieces or not layout.y_shape:
+            return
+        if len(self.pieces) != layout.piece_number:
+            raise Damaged(
+                f"{file}: the record of {len(self.pieces)} pieces instead of {layout.piece_number}"
+            )
+        if None in self.pieces:
+            for row in range(self.size):
+                if row not in self.failed and self.pieces[row // layout.together] is None:
+                    raise Damaged(f"{file}: no piece with row {row}, which did not fail")
 
-def read_records(path: Path) -> tuple[dict[int, CommitRecord], dict[int, str]]:
-    """Read all commit records in order; those that cannot be read come back as problems."""
-    records: dict[int, CommitRecord] = {}
-    damaged: dict[int, str] = {}
-    for file in sorted((path / "commits").glob("[0-9]" * 8 + ".json")):
+
+@dataclass(frozen=True)
+class _Sealed:
+    """A file with a commit record.
+
+    Args:
+        record: the record, as JSON.
+        sha256: of that text.
+        next: the same of the version that is about to take its place.
+    """
+
+    record: str
+    sha256: str
+    next: dict[str, str] | None = None
+
+
+def _sealed(record: CommitRecord) -> _Sealed:
+    text = json.dumps(as_json(record))
+    return _Sealed(text, hashlib.sha256(text.encode()).hexdigest())
+
+
+@dataclass(frozen=True)
+class Committed:
+    """What was found where a block's record lies.
+
+    Args:
+        record: the version that counts.
+        version: a text that changes whenever the record is written.
+        pending: whether it names a further version, because a process was, or is, replacing it.
+    """
+
+    record: CommitRecord
+    version: str
+    pending: bool = False
+
+
+def read_commit(layout: Layout, sizes: Sequence[int], block: int) -> Committed | None:
+    """Read the commit record of a block; None if it has none.
+
+    Args:
+        layout: of the store.
+        sizes: of all blocks.
+        block: its number.
+    """
+    file = layout.record_file(block)
+    if not os.path.lexists(file):
+        return None
+    with finding_damage():
+        # Twice, for a record may name two versions.
+        with open_regular(file, at_most=2 * layout.record_bytes) as opened:
+            state = os.fstat(opened.fileno())
+            content = read_exactly(file, opened, state.st_size)
+        version = f"{state.st_ino} {state.st_mtime_ns} {hashlib.sha256(content).hexdigest()}"
+        sealed = as_document(file, parse_json(file, content, _WHAT), _Sealed)
+        records = [_unsealed(file, sealed)]
+        if sealed.next is not None:
+            records.append(_unsealed(file, as_document(file, sealed.next, _Sealed)))
+    for record in records:
+        if record.block != block:
+            raise Damaged(f"{file}: the record of block {record.block}")
+        record.belongs(file, layout, sizes)
+    return Committed(_which(layout, records), version, len(records) > 1)
+
+
+def _unsealed(file: Path, sealed: _Sealed) -> CommitRecord:
+    if hashlib.sha256(sealed.record.encode(errors="replace")).hexdigest() != sealed.sha256:
+        raise Damaged(f"{file}: changed after it was written")
+    return as_document(file, parse_json(file, sealed.record, _WHAT), CommitRecord)
+
+
+def _which(layout: Layout, records: Sequence[CommitRecord]) -> CommitRecord:
+    """Return the version whose data are there."""
+    first, *following = records
+    for record in following:
         try:
-            records[int(file.stem)] = CommitRecord.read(file)
-        except Damaged as problem:
-            damaged[int(file.stem)] = str(problem)
-    return records, damaged
+            record.check(layout)
+        except Damaged:
+            continue
+        return record
+    return first
+
+
+def committed_blocks(path: Path) -> list[int]:
+    """Return the numbers of the blocks with a commit record, in order."""
+    folder = path / "commits"
+    try:
+        names = os.listdir(folder)
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise InputError(
+            f"{folder}: expected a folder that can be read, got {error.strerror}"
+        ) from None
+    found = []
+    for name in names:
+        stem, _, suffix = name.partition(".")
+        # Copies and hidden files are what file systems and people leave beside the real ones.
+        if suffix == "json" and len(stem) == 8 and stem.isascii() and stem.isdigit():
+            found.append(int(stem))
+    return sorted(found)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import bisect
 import dis
 import functools
 import hashlib
 import inspect
 import platform
+import sysconfig
 from collections.abc import Mapping
 from dataclasses import asdict, is_dataclass
 from importlib.metadata import version
@@ -24,6 +26,14 @@ if TYPE_CHECKING:
 
 _PROBES = 64
 _SETTINGS = (bool, int, float, str)
+# A function that a function uses is described with those that it uses, so many times over.
+_DEPTH = 6
+# Instructions that do nothing.
+_IDLE = ("NOP", "CACHE", "EXTENDED_ARG", "RESUME")
+# Where installed libraries, and Python's own, lie.
+_LIBRARIES = tuple(
+    str(Path(sysconfig.get_path(kind)).resolve()) for kind in ("stdlib", "purelib", "platlib")
+)
 
 
 def describe_prior(prior: Prior) -> dict[str, Any]:
@@ -51,20 +61,25 @@ def describe_simulator(simulator: Any, depth: int = 3) -> dict[str, Any]:
     ``functools.partial``, and the default arguments of a function with the numbers, texts, arrays,
     dictionaries and objects that it captures or finds among its globals. What a function or method
     changes itself, a counter for instance, is state and does not count; nor do lists, which are
-    often logs.
+    often logs. Functions of the user's own that it is given, captures or finds among its globals
+    count with their code, wherever they are defined; those of libraries do not.
     """
     if isinstance(simulator, Each):
         return {"each": describe_simulator(simulator.function)}
     if isinstance(simulator, functools.partial):
         arguments = _plain([list(simulator.args), simulator.keywords])
-        return {**describe_simulator(simulator.func), "arguments": arguments}
+        described = describe_simulator(simulator.func)
+        given = {str(place): value for place, value in enumerate(simulator.args)}
+        functions = _describe_functions({**given, **simulator.keywords})
+        described["functions"] = {**described.get("functions", {}), **functions}
+        return {**described, "arguments": arguments}
     if inspect.ismethod(simulator):
         return {"method": simulator.__name__, "of": describe_simulator(simulator.__self__)}
     if inspect.isfunction(simulator):
         return _describe_function(simulator)
-    described: dict[str, Any] = {
-        "name": getattr(simulator, "__qualname__", type(simulator).__qualname__)
-    }
+    described = {"name": getattr(simulator, "__qualname__", type(simulator).__qualname__)}
+    if not isinstance(simulator, type):
+        described["functions"] = _describe_functions(getattr(simulator, "__dict__", {}))
     settings = getattr(simulator, "settings", None)
     if settings is None and is_dataclass(simulator) and not isinstance(simulator, type):
         settings = asdict(simulator)
@@ -91,15 +106,8 @@ def _public_attributes(simulator: Any) -> dict[str, Any]:
 
 def _describe_function(function: Any) -> dict[str, Any]:
     code = function.__code__
-    cells = {
-        name: cell.cell_contents
-        for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True)
-    }
-    found = {
-        name: function.__globals__[name]
-        for name in sorted(_named(code))
-        if name in function.__globals__
-    }
+    cells = _captured(function)
+    found = _found(function)
     given = {
         "defaults": function.__defaults__,
         "keywords": function.__kwdefaults__,
@@ -109,10 +117,109 @@ def _describe_function(function: Any) -> dict[str, Any]:
     described = {"name": function.__qualname__} | {
         key: _plain(value) for key, value in given.items() if value
     }
+    # Also where there are none: stores that do not say are older than this description.
+    described["functions"] = _describe_functions({**_defaults(function), **found, **cells})
     if function.__qualname__.endswith("<lambda>"):
         # Lambdas share one name: tell them apart by what they do.
-        described["code"] = hashlib.sha256(repr(_contents(code)).encode()).hexdigest()[:16]
+        described["code"] = _digest(_contents(code))
     return described
+
+
+def _captured(function: Any) -> dict[str, Any]:
+    """Return what a function captures, by name."""
+    captured: dict[str, Any] = {}
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            captured[name] = cell.cell_contents
+        except ValueError:
+            # Empty: assigned after the function was made, or never.
+            continue
+    return captured
+
+
+def _found(function: Any) -> dict[str, Any]:
+    """Return what a function finds among its globals, by name."""
+    return {
+        name: function.__globals__[name]
+        for name in sorted(_named(function.__code__))
+        if name in function.__globals__
+    }
+
+
+def _defaults(function: Any) -> dict[str, Any]:
+    """Return the default arguments of a function, by name."""
+    code = function.__code__
+    values = function.__defaults__ or ()
+    names = code.co_varnames[: code.co_argcount]
+    last = names[len(names) - len(values) :]
+    return {**dict(zip(last, values, strict=True)), **(function.__kwdefaults__ or {})}
+
+
+def _describe_functions(values: Mapping[str, Any], within: tuple[Any, ...] = ()) -> dict[str, str]:
+    """Return, by name, a digest of each function of the user's own among values.
+
+    Args:
+        values: by name; of dictionaries, lists and tuples the functions in them.
+        within: functions that are being described, by which a function may use itself.
+    """
+    described: dict[str, str] = {}
+    for name, value in values.items():
+        members: dict[str, Any] = {"": value}
+        if isinstance(value, list | tuple):
+            members = {f"[{place}]": member for place, member in enumerate(value)}
+        elif isinstance(value, Mapping):
+            members = {f"[{key}]": member for key, member in value.items()}
+        for place, member in members.items():
+            function = _as_function(member)
+            if function is not None and _is_users(function):
+                described[f"{name}{place}"] = _digest_function(function, within)
+    return described
+
+
+def _as_function(value: Any) -> Any:
+    """Return the Python function that a value is, or was compiled from; None if it is none."""
+    if isinstance(value, type):
+        return None
+    function = getattr(value, "py_func", value)
+    return function if isinstance(function, FunctionType) else None
+
+
+def _is_users(function: Any) -> bool:
+    """Return whether a function is of the user's own, rather than of a library or of eande."""
+    if (function.__module__ or "").partition(".")[0] == "eande":
+        return False
+    file = function.__code__.co_filename
+    return not file.startswith((*_LIBRARIES, "<frozen", "<__array_function__"))
+
+
+def _digest_function(function: Any, within: tuple[Any, ...]) -> str:
+    """Return a digest of a function: of what it does, its settings, and the functions it uses."""
+    if len(within) >= _DEPTH or any(function is other for other in within):
+        return str(function.__qualname__)
+    code = function.__code__
+    cells = _captured(function)
+    found = _found(function)
+    settings = {
+        "defaults": _settings(_defaults(function), set()),
+        "captured": _settings(cells, _assigned(code, "STORE_DEREF")),
+        "globals": _settings(found, _assigned(code, "STORE_GLOBAL")),
+    }
+    if _assigned(code, "STORE_SUBSCR") or _assigned(code, "STORE_SLICE"):
+        # It fills something: a cache or a buffer is no setting.
+        settings = {
+            key: {
+                name: value
+                for name, value in values.items()
+                if value is None or isinstance(value, _SETTINGS)
+            }
+            for key, values in settings.items()
+        }
+    used = {**_defaults(function), **found, **cells}
+    return _digest([_steps(code), _plain(settings), _describe_functions(used, (*within, function))])
+
+
+def _digest(content: Any) -> str:
+    return hashlib.sha256(repr(content).encode()).hexdigest()[:16]
 
 
 def _inner(code: CodeType) -> list[CodeType]:
@@ -155,26 +262,72 @@ def _contents(code: CodeType) -> list[Any]:
     return [code.co_code.hex(), code.co_names, constants]
 
 
+def _steps(code: CodeType) -> list[Any]:
+    """Return what a piece of code does, step by step, however it is laid out and documented."""
+    instructions = [step for step in dis.get_instructions(code) if step.opname not in _IDLE]
+    offsets = [step.offset for step in instructions]
+    steps: list[Any] = []
+    for step in instructions:
+        value = step.argval
+        if step.opcode in (*dis.hasjrel, *dis.hasjabs):
+            value = bisect.bisect_left(offsets, value)
+        elif step.opcode in dis.haslocal:
+            # The name of a local variable does not matter.
+            value = step.arg
+        elif isinstance(value, CodeType):
+            value = _steps(value)
+        elif isinstance(value, frozenset):
+            value = sorted(map(repr, value))
+        steps.append([step.opname, repr(value)])
+    arguments = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    return [code.co_argcount, arguments, steps]
+
+
 def versions() -> dict[str, str]:
     """Return the versions of what made the simulations."""
     return {"python": platform.python_version()} | {
-        name: version(name) for name in ("embed-and-emulate", "numpy", "torch", "zarr")
+        name: version(name) for name in ("embed-and-emulate", "numpy", "torch")
     }
 
 
 def check_same_call(path: Path, given: Mapping[str, Any], stored: Mapping[str, Any]) -> None:
     """Refuse a store made by another call and name the first difference."""
-    # Stores made before there was a choice have no design.
-    stored = {"design": "random"} | dict(stored)
     # A store says more than a call does: its format, extents and versions may be others.
     comparable = {name: stored[name] for name in given if name in stored}
+    # Another Python compiles the same function to other code.
+    compiled = stored["versions"].get("python", "").split(".")[:2]
+    if compiled != platform.python_version().split(".")[:2]:
+        comparable = _without_functions(comparable)
     check_same(
         path,
-        given,
+        _as_far_as(given, comparable),
         comparable,
         what="a store",
         remedy="use another folder, or make the same call",
     )
+
+
+def _without_functions(described: Any) -> Any:
+    """Return a description without what it says of functions that are used."""
+    if not isinstance(described, Mapping):
+        return described
+    return {
+        key: _without_functions(value) for key, value in described.items() if key != "functions"
+    }
+
+
+def _as_far_as(given: Any, stored: Any) -> Any:
+    """Return a description without functions where the stored one says nothing of them.
+
+    Older stores do not.
+    """
+    if not isinstance(given, Mapping) or not isinstance(stored, Mapping):
+        return given
+    return {
+        key: _as_far_as(value, stored.get(key))
+        for key, value in given.items()
+        if key != "functions" or key in stored
+    }
 
 
 def _plain(value: Any, depth: int = 3) -> Any:

@@ -11,6 +11,9 @@ and only then its commit record, ``commits/<block>.json``, which names every che
 record does not exist, and is simulated again. ``locks/`` keeps two processes from the same block;
 the system frees a lock when its process dies.
 
+A complete block that is simulated again stays as it is until the new version is ready, and then
+changes in a single step (see :mod:`~eande.simulation.store.commits`).
+
 The group's attributes say what the simulations are: prior, simulator, seed, block size, versions. A
 call that would make other ones is refused.
 """
@@ -18,37 +21,41 @@ call that would make other ones is refused.
 from __future__ import annotations
 
 import errno
-import json
+import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from eande.foundations.checks import InputError
-from eande.foundations.files import sync
-from eande.simulation.run.blocks import Outcome, SimulationError, block_sizes
-from eande.simulation.store.commits import CommitRecord, read_records
+from eande.foundations.files import StorageError, clear_folder, clear_strays, replacing, sync
+from eande.foundations.locks import Lock, locked
+from eande.foundations.paths import as_path
+from eande.simulation.run.blocks import UNREADABLE, Outcome, SimulationError
+from eande.simulation.store.commits import CommitRecord, Committed, committed_blocks, read_commit
+from eande.simulation.store.metadata import (
+    FORMAT,
+    ArrayDocument,
+    Description,
+    read_description,
+    read_layout,
+    write_description,
+)
 from eande.simulation.store.provenance import check_same_call, versions
 from eande.simulation.store.shards import REMEDY, Damaged, Layout
 
-try:
-    import zarr
-    from filelock import FileLock, Timeout
-    from zarr.codecs import Crc32cCodec
-except ImportError as error:
-    raise ImportError(
-        f"a store needs zarr ({error}): pip install 'embed-and-emulate[scale]'"
-    ) from None
-
-FORMAT = 1
 # Pieces of a shard, each with its own checksum, have about this many bytes unless one simulation
 # has more.
 _PIECE_BYTES = 65_536
-# What zarr leaves of metadata it was killed in the middle of writing.
-_DEBRIS = ".partial"
+# What killed processes leave of files that they were writing; the second in stores of format 1.
+_DEBRIS = (".tmp", ".partial")
+_FOLDERS = ("locks", "commits", "phi", "phi/c", "y", "y/c")
+# The version of a block whose record cannot be read.
+_NO_VERSION = "unreadable"
 
 
 class Store:
@@ -65,8 +72,8 @@ class Store:
     """
 
     def __init__(self, path: str | Path) -> None:
-        self.path = _as_path(path)
-        if not (self.path / "zarr.json").is_file():
+        self.path = as_path("store", path, kind="folder")
+        if not os.path.lexists(self.path / "zarr.json"):
             if not self.path.exists():
                 got = "nothing there"
             elif self.path.is_dir():
@@ -74,7 +81,7 @@ class Store:
             else:
                 got = "a file"
             raise InputError(f"{self.path}: expected an eande store, got {got}")
-        self.about = _read_about(self.path)
+        self.about = read_description(self.path)
 
     @classmethod
     def prepare(
@@ -97,40 +104,42 @@ class Store:
             block_size: simulations per block; None takes what the store has.
             default_size: the block size of a new store if None is given.
         """
-        path = _as_path(path)
+        path = as_path("store", path, kind="folder")
         if path.is_file():
             raise InputError(f"store: expected the name of a folder, got the file {path}")
         wanted = dict(about)
         if block_size is not None:
             wanted["block_size"] = block_size
-        if (path / "zarr.json").exists():
+        if os.path.lexists(path / "zarr.json"):
             store = cls(path)
-            check_same_call(path, wanted, store.about)
-            if store.about["extents"][-1] == n:
+            check_same_call(path, wanted, asdict(store.about))
+            if store.about.extents[-1] == n:
                 # Nothing to make or extend: where all is complete, the folder may be read-only.
+                _clear(path)
                 return store
         with _writable(path):
             path.mkdir(parents=True, exist_ok=True)
-            if not (path / "zarr.json").exists() and not _is_new(path):
+            # In this order: where another process makes the store now, its zarr.json comes first.
+            if not _is_new(path) and not os.path.lexists(path / "zarr.json"):
                 raise InputError(
                     "store: expected a store or an empty folder, "
                     f"got {path} with other things in it, or without its zarr.json"
                 )
+            _refuse_links(path, _FOLDERS)
             for folder in ("locks", "commits"):
                 (path / folder).mkdir(exist_ok=True)
-            with FileLock(path / "locks" / "store"):
-                for debris in (*path.glob(f"*{_DEBRIS}"), *path.glob(f"*/*{_DEBRIS}")):
-                    debris.unlink()
-                if not (path / "zarr.json").exists():
+            with locked(path / "locks" / "store"):
+                _clear(path)
+                if not os.path.lexists(path / "zarr.json"):
                     size = default_size if block_size is None else block_size
                     _make(path, n, about, dimension, size)
                 store = cls(path)
-                check_same_call(path, wanted, store.about)
+                check_same_call(path, wanted, asdict(store.about))
                 store._extend(n)
         return store
 
     def _extend(self, n: int) -> None:
-        have = self.about["extents"][-1]
+        have = self.about.extents[-1]
         if n < have:
             raise InputError(
                 f"n: expected at least {have}, what {self.path} is made for, got {n}; "
@@ -139,98 +148,189 @@ class Store:
         if n == have:
             return
         self._check_metadata()
-        self.about["extents"].append(n)
+        layout = self.layout
+        extended = replace(self.about, format=FORMAT, extents=[*self.about.extents, n])
         # Arrays first: the attributes must not name a block that the arrays have no rows for.
-        for name in ("phi", "y"):
-            if (self.path / name / "zarr.json").exists():
-                array = zarr.open_array(self.path / name, mode="r+")
-                array.resize((len(self.sizes) * self.block_size, *array.shape[1:]))
-                sync([self.path / name / "zarr.json", self.path / name])
-        zarr.open_group(self.path, mode="r+").attrs["eande"] = self.about
-        sync([self.path / "zarr.json", self.path])
+        _write_arrays(layout, len(extended.sizes))
+        write_description(self.path, extended)
+        self.about = extended
 
     @property
     def block_size(self) -> int:
         """Simulations per block."""
-        return int(self.about["block_size"])
+        return self.about.block_size
 
     @property
     def sizes(self) -> list[int]:
         """The size of every block there is to be."""
-        return block_sizes(self.about["extents"], self.block_size)
+        return self.about.sizes
 
     @property
     def layout(self) -> Layout:
         """Where things are now."""
-        return Layout.read(self.path, self.block_size)
+        return read_layout(self.path, self.about)
 
     def records(self) -> dict[int, CommitRecord]:
         """Return the commit records of all complete blocks."""
-        records, damaged = read_records(self.path)
+        found, damaged = self._commits()
         for problem in damaged.values():
-            raise InputError(
-                f"{self.path}: expected whole commit records, "
-                f"got a damaged one ({problem}); {REMEDY}"
-            )
-        return records
+            raise _damaged_record(self.path, problem)
+        return {block: commit.record for block, commit in found.items()}
 
     def record(self, block: int) -> CommitRecord | None:
         """Return the commit record of a block, None if it has none."""
-        file = self.layout.record_file(block)
         try:
-            return CommitRecord.read(file) if file.exists() else None
+            commit = read_commit(self.layout, self.sizes, block)
         except Damaged as problem:
-            raise InputError(
-                f"{self.path}: expected a whole commit record, "
-                f"got a damaged one ({problem}); {REMEDY}"
-            ) from None
+            raise _damaged_record(self.path, problem) from None
+        return None if commit is None else commit.record
+
+    def complete(self, *, without: Container[int]) -> set[int]:
+        """Return the numbers of complete blocks, without some, which may be damaged."""
+        found, damaged = self._commits()
+        for block, problem in damaged.items():
+            if block not in without:
+                raise _damaged_record(self.path, problem)
+        return {block for block in found if block not in without}
+
+    def versions(self, *, redo: str) -> dict[int, str]:
+        """Return the blocks to simulate again, each with a text that names what is there now.
+
+        Args:
+            redo: ``"damaged"`` or ``"failed"`` ones.
+        """
+        if redo == "failed":
+            self.records()
+            commits, _ = self._commits()
+            return {block: one.version for block, one in commits.items() if one.record.failed}
+        damaged = self.check()
+        commits, _ = self._commits()
+        return {
+            block: commits[block].version if block in commits else _NO_VERSION for block in damaged
+        }
+
+    def _commits(self) -> tuple[dict[int, Committed], dict[int, Damaged]]:
+        """Read all commit records in order; those that cannot be read come back as problems."""
+        blocks = committed_blocks(self.path)
+        if blocks and blocks[-1] >= len(self.sizes):
+            # The store may have been extended since this process opened it.
+            self.about = read_description(self.path)
+        # Metadata after the names of records: what a record names is there.
+        layout = self.layout
+        sizes = self.sizes
+        found: dict[int, Committed] = {}
+        damaged: dict[int, Damaged] = {}
+        for block in blocks:
+            if block >= len(sizes):
+                raise InputError(
+                    f"{self.path}: expected records of {len(sizes)} blocks, what it is made for, "
+                    f"got {layout.record_file(block).name}: its zarr.json was changed, or it is "
+                    "the record of another store"
+                )
+            try:
+                commit = read_commit(layout, sizes, block)
+            except Damaged as problem:
+                damaged[block] = problem
+            else:
+                if commit is not None:
+                    found[block] = commit
+        return found, damaged
 
     @contextmanager
     def writing(self, block: int) -> Iterator[bool]:
         """Lock a block for writing; gives False, and locks nothing, while another process does."""
         with _writable(self.path):
+            _refuse_links(self.path, _FOLDERS)
             (self.path / "locks").mkdir(exist_ok=True)
-            lock = FileLock(self.path / "locks" / f"{block:08d}")
-            try:
-                lock.acquire(blocking=False)
-            except Timeout:
-                held = False
-            else:
-                held = True
+            lock = Lock.acquire(self.path / "locks" / f"{block:08d}", seconds=0)
         try:
-            yield held
+            yield lock is not None
         finally:
-            try:
-                if held and self.layout.record_file(block).exists():
-                    # Whoever makes a new lock file from now on finds the record.
-                    Path(lock.lock_file).unlink(missing_ok=True)
-            finally:
-                lock.release()
+            if lock is not None:
+                # Where there is a record, there will rarely be need of this lock again.
+                complete = (self.path / "commits" / f"{block:08d}.json").exists()
+                lock.release(remove=complete)
+
+    def readable(self, block: int, version: str, phi: np.ndarray, *, whole: bool) -> Outcome | None:
+        """Return what can be read of a complete block that is locked; other rows have failed.
+
+        Args:
+            block: its number.
+            version: what it must be; None is returned if it is another by now.
+            phi: its parameters, for where they cannot be read.
+            whole: whether to refuse a block of which something cannot be read.
+        """
+        layout = self.layout
+        problem: Damaged | None
+        try:
+            commit = read_commit(layout, self.sizes, block)
+            if commit is None or commit.version != version:
+                return None
+            stored, problem = _read_outcome(layout, commit.record)
+        except Damaged as damage:
+            stored = Outcome(phi, None, dict.fromkeys(range(len(phi)), UNREADABLE))
+            problem = damage
+        if whole and problem is not None:
+            raise InputError(
+                f"{self.path}: expected the data as they were written, "
+                f"got block {block} damaged ({problem}); {REMEDY}"
+            )
+        return stored
 
     def write(self, block: int, outcome: Outcome) -> Outcome:
-        """Write a block that is locked: parameters, data, then the record; return the outcome."""
+        """Write a block that is locked: parameters, data, then the record; return the outcome.
+
+        A block that is complete stays so, and changes in a single step.
+        """
         with _writable(self.path):
             if outcome.y is not None:
                 outcome = outcome.conform(self._y_shape(outcome.y.shape[1:]))
-            rows = slice(block * self.block_size, block * self.block_size + len(outcome.phi))
-            for name, values in (("phi", outcome.phi), ("y", outcome.y)):
-                folder = self.path / name / "c" / str(block)
-                if folder.exists():
-                    # What a crash left half-written, or a damaged version.
-                    shutil.rmtree(folder)
-                if values is not None:
-                    zarr.open_array(self.path / name, mode="r+")[rows] = values
-                    sync([*folder.rglob("*"), folder, folder.parent])
             layout = self.layout
-            for debris in layout.record_file(block).parent.glob(f"{block:08d}.json.*.tmp"):
-                debris.unlink()
-            CommitRecord.of(layout, block, len(outcome.phi), outcome.failed).write(layout)
+            phi_file = layout.phi_file(block)
+            y_file = layout.y_file(block)
+            _refuse_links(self.path, _folders_of(self.path, phi_file, y_file))
+            for file in (phi_file, y_file, layout.record_file(block)):
+                clear_strays(file)
+            phi = layout.phi_bytes(outcome.phi)
+            size = len(outcome.phi)
+            checksum = int.from_bytes(phi[-4:], "little")
+            old = self._replaceable(layout, block, checksum)
+            if old is None:
+                with replacing(phi_file) as opened:
+                    opened.write(phi)
+            if outcome.y is None:
+                record = CommitRecord(block, size, outcome.failed, checksum, [])
+                if layout.y_shape:
+                    y_file.unlink(missing_ok=True)
+            else:
+                with replacing(y_file) as opened:
+                    pieces = layout.write_shard(opened, outcome.y)
+                    record = CommitRecord(block, size, outcome.failed, checksum, pieces)
+                    if old is not None:
+                        # All of the new version must be on the disk before the record names it.
+                        opened.flush()
+                        os.fsync(opened.fileno())
+                        old.write(layout, record)
+            # The names of folders, too, must be there before anybody is told of the block.
+            sync(self.path / folder for folder in _folders_of(self.path, phi_file, y_file))
+            record.write(layout)
         return outcome
+
+    def _replaceable(self, layout: Layout, block: int, phi: int) -> CommitRecord | None:
+        """Return the record of a block as it is, None if there is none with these parameters."""
+        try:
+            commit = read_commit(layout, self.sizes, block)
+            if commit is None or commit.record.phi != phi:
+                return None
+            commit.record.parameters(layout)
+        except Damaged:
+            return None
+        return commit.record
 
     def _y_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """Return the shape of the data; the first block to be written decides it."""
         if not self.layout.y_shape:
-            with FileLock(self.path / "locks" / "store"):
+            with locked(self.path / "locks" / "store"):
                 if not self.layout.y_shape:
                     self._check_metadata()
                     self._create_y(shape)
@@ -238,24 +338,23 @@ class Store:
 
     def _create_y(self, shape: tuple[int, ...]) -> None:
         # Read anew: the store may have been extended since this process opened it.
-        blocks = len(Store(self.path).sizes)
+        self.about = read_description(self.path)
         size = self.block_size
         datum_bytes = 4 * int(np.prod(shape))
         wanted = max(1, min(_PIECE_BYTES // datum_bytes, size))
         together = max(divisor for divisor in range(1, wanted + 1) if size % divisor == 0)
-        chunks = {"chunks": (together, *shape), "shards": (size, *shape)}
-        _create_array(self.path, "y", (blocks * size, *shape), chunks)
-        sync([self.path / "y" / "zarr.json", self.path / "y", self.path])
+        ArrayDocument.of(len(self.sizes), size, shape, together).write(self.path / "y")
+        sync([self.path])
 
     def _has_data(self) -> bool:
-        """Return whether any block is complete and has data."""
-        records, _ = read_records(self.path)
-        return any(record.pieces for record in records.values())
+        """Return whether any block is complete and has data, or may have had."""
+        found, damaged = self._commits()
+        return bool(damaged) or any(commit.record.pieces for commit in found.values())
 
     def _check_metadata(self) -> None:
         """Refuse to go on where data are there but y/zarr.json is lost.
 
-        Making it anew would delete the data.
+        Making it anew would be a guess at what the data are.
         """
         if not self.layout.y_shape and self._has_data():
             raise InputError(
@@ -264,47 +363,78 @@ class Store:
             )
 
     def check(self) -> dict[int, str]:
-        """Read everything and return what is damaged, a text per block; empty if nothing is."""
-        records, damaged = read_records(self.path)
+        """Read everything and return what is damaged, a text per block; empty if nothing is.
+
+        Damaged metadata are refused: without them nothing can be said about a block.
+        """
+        self.about = read_description(self.path)
+        found, problems = self._commits()
+        damaged = {block: str(problem) for block, problem in problems.items()}
         layout = self.layout
-        for block, record in records.items():
-            try:
-                record.check(layout)
-            except Damaged as problem:
-                damaged[block] = str(problem)
+        for block, commit in found.items():
+            problem = self._damage(layout, block, commit)
+            if problem is not None:
+                damaged[block] = problem
         return dict(sorted(damaged.items()))
 
-    def discard(self, blocks: Iterable[int]) -> None:
-        """Remove the records of blocks: for the next call of ``simulate`` they are missing.
+    def _damage(self, layout: Layout, block: int, commit: Committed) -> str | None:
+        """Return what is wrong with a block, None if nothing is."""
+        while True:
+            try:
+                commit.record.check(layout)
+                return None
+            except Damaged as problem:
+                try:
+                    now = read_commit(layout, self.sizes, block)
+                except Damaged as damage:
+                    return str(damage)
+                if now is None or now == commit:
+                    return str(problem)
+            # Another process has replaced it meanwhile.
+            commit = now
 
-        Blocks that another process is writing are left alone.
-        """
-        discarded = False
-        for block in blocks:
+    def settle(self) -> None:
+        """Finish what killed processes left of blocks that they were replacing."""
+        found, _ = self._commits()
+        for block, commit in found.items():
+            if not commit.pending:
+                continue
             with self.writing(block) as held:
                 if held:
-                    with _writable(self.path):
-                        self.layout.record_file(block).unlink(missing_ok=True)
-                    discarded = True
-        if discarded and self.layout.y_shape and not self._has_data():
-            self._forget_shape()
+                    self._settle(block)
 
-    def _forget_shape(self) -> None:
-        """Let the next block written decide the shape again, unless one is being written now."""
+    def _settle(self, block: int) -> None:
+        layout = self.layout
+        try:
+            now = read_commit(layout, self.sizes, block)
+        except Damaged as problem:
+            raise _damaged_record(self.path, problem) from None
+        if now is not None and now.pending:
+            with _writable(self.path):
+                clear_strays(layout.y_file(block))
+                now.record.write(layout)
+
+    def forget_shape(self) -> None:
+        """Where no block has data, let the next one written decide their shape again.
+
+        Nothing happens while another process is writing one.
+        """
+        if not self.layout.y_shape or self._has_data():
+            return
         with ExitStack() as held_blocks:
             # Stops at the first block that another process holds.
             if all(
                 held_blocks.enter_context(self.writing(block)) for block in range(len(self.sizes))
             ):
-                with _writable(self.path), FileLock(self.path / "locks" / "store"):
-                    shutil.rmtree(self.path / "y", ignore_errors=True)
+                with _writable(self.path), locked(self.path / "locks" / "store"):
+                    if not self._has_data():
+                        shutil.rmtree(self.path / "y")
 
 
-def _as_path(path: Any) -> Path:
-    """Take the name of a folder; absolute, for simulators may change the working directory."""
-    if not isinstance(path, str | Path) or "://" in str(path) or "\0" in str(path):
-        raise InputError(f"store: expected the name of a folder, got {path!r}")
-    return Path(path).expanduser().absolute()
+def _clear(path: Path) -> None:
+    """Remove what killed processes left of metadata and records; a block clears its own."""
+    for folder in (path, path / "phi", path / "y", path / "commits"):
+        clear_folder(folder)
 
 
 def _is_new(path: Path) -> bool:
@@ -313,54 +443,85 @@ def _is_new(path: Path) -> bool:
     It has nothing in it but what making a store may have left when it was killed.
     """
     left_behind = ("locks/store", "phi/zarr.json")
-    files = [file for file in path.rglob("*") if file.is_file() and file.suffix != _DEBRIS]
-    return all(file.relative_to(path).as_posix() in left_behind for file in files)
+    files = [file for file in path.rglob("*") if file.suffix not in _DEBRIS]
+    return all(
+        (file.is_dir() and not file.is_symlink())
+        or file.relative_to(path).as_posix() in left_behind
+        for file in files
+    )
 
 
 def _make(path: Path, n: int, about: Mapping[str, Any], dimension: int, size: int) -> None:
     """Make a new store; its zarr.json comes last, for with it the store exists."""
-    attributes = {
-        "format": FORMAT,
-        **about,
-        "block_size": size,
-        "extents": [n],
-        "versions": versions(),
-    }
-    rows = len(block_sizes([n], size)) * size
-    _create_array(path, "phi", (rows, dimension), {"chunks": (size, dimension)})
-    zarr.create_group(path, attributes={"eande": attributes})
-    sync([path / "phi" / "zarr.json", path / "zarr.json", path])
-
-
-def _create_array(
-    path: Path, name: str, shape: tuple[int, ...], chunks: dict[str, tuple[int, ...]]
-) -> None:
-    zarr.create_array(
-        path / name,
-        shape=shape,
-        dtype="float32",
-        fill_value=float("nan"),
-        compressors=[Crc32cCodec()],
-        overwrite=True,
-        **chunks,
+    description = Description(
+        format=FORMAT, **about, block_size=size, extents=[n], versions=versions()
     )
+    _write_arrays(Layout(path, size, dimension), len(description.sizes))
+    sync([path])
+    write_description(path, description)
 
 
-def _read_about(path: Path) -> dict[str, Any]:
-    try:
-        about: dict[str, Any] = json.loads((path / "zarr.json").read_text())["attributes"]["eande"]
-        form = int(about["format"])
-    except (OSError, ValueError, LookupError, TypeError) as error:
-        raise InputError(
-            f"{path}: expected an eande store, got a zarr.json without what a store needs "
-            f"({type(error).__name__}: {error})"
-        ) from None
-    if form > FORMAT:
-        raise InputError(
-            f"{path}: expected a store of format {FORMAT} or older, got format {form}: "
-            "it was written by a newer version of eande"
-        )
-    return about
+def _write_arrays(layout: Layout, blocks: int) -> None:
+    """Write the metadata of the arrays, for that many blocks."""
+    size = layout.block_size
+    ArrayDocument.of(blocks, size, (layout.dimension,), None).write(layout.path / "phi")
+    if layout.y_shape:
+        array = ArrayDocument.of(blocks, size, layout.y_shape, layout.together)
+        array.write(layout.path / "y")
+
+
+def _read_outcome(layout: Layout, record: CommitRecord) -> tuple[Outcome, Damaged | None]:
+    """Return what can be read of a block, as it is and verified, and what kept from the rest."""
+    phi = record.parameters(layout)
+    if not record.pieces:
+        return Outcome(phi, None, record.failed), None
+    y = np.full((layout.block_size, *layout.y_shape), np.nan, dtype=np.float32)
+    failed = dict(record.failed)
+    problem: Damaged | None = None
+    for number, checksum in enumerate(record.pieces):
+        if checksum is None:
+            continue
+        rows = range(number * layout.together, (number + 1) * layout.together)
+        try:
+            with layout.open_shard(record.block) as file:
+                where = layout.pieces(record.block, file)[number]
+                piece, found = layout.read_piece(record.block, file, where)
+            if found != checksum:
+                raise Damaged(f"{layout.y_file(record.block)}: data of another block or time")
+        except Damaged as damage:
+            problem = damage
+            failed |= {row: failed.get(row, UNREADABLE) for row in rows if row < record.size}
+        else:
+            y[rows] = np.frombuffer(piece, dtype="<f4").reshape(layout.together, *layout.y_shape)
+    failed = dict(sorted(failed.items()))
+    kept = y[: record.size] if len(failed) < record.size else None
+    return Outcome(phi, kept, failed), problem
+
+
+def _folders_of(path: Path, *files: Path) -> list[str]:
+    """Return the folders between a store's and its files, and those all of them share."""
+    between = {
+        folder.relative_to(path).as_posix()
+        for file in files
+        for folder in file.parents
+        if folder.is_relative_to(path) and folder != path and os.path.lexists(folder)
+    }
+    return sorted(between)
+
+
+def _refuse_links(path: Path, folders: Iterable[str]) -> None:
+    """Refuse to write where a folder of a store is a link: who knows what lies behind it."""
+    for folder in folders:
+        if (path / folder).is_symlink():
+            raise InputError(
+                f"{path / folder}: expected a folder of the store, got a symbolic link"
+            )
+
+
+def _damaged_record(path: Path, problem: Damaged) -> InputError:
+    return InputError(
+        f"{path}: expected whole commit records, got a damaged one ({problem}); {REMEDY}"
+    )
 
 
 @contextmanager
@@ -371,8 +532,11 @@ def _writable(path: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
             raise InputError(
-                f"store: expected a folder that can be written, got {path} ({error.strerror})"
+                f"store: expected a folder that can be written, "
+                f"got {path} ({os.strerror(error.errno)})"
             ) from None
+        if isinstance(error, StorageError):
+            raise SimulationError(f"{error}, and the same call goes on") from None
         raise SimulationError(
             f"{path}: could not be written ({error.strerror or error}); "
             "what is complete in it stays, and the same call goes on"

@@ -15,6 +15,7 @@ from eande.studies.lorenz96.methods import MEMBERS, Fitted, fit_all, recorded_se
 from eande.studies.lorenz96.physics import measure_physics
 from eande.studies.lorenz96.pictures import keep_pictures, read_pictures, save_posterior
 from eande.studies.lorenz96.ring import measure
+from eande.studies.lorenz96.schema import MainResults
 from eande.studies.lorenz96.sizes import WINDOWS, choose_size
 from eande.studies.records import StoredRuns, provenance
 
@@ -55,12 +56,18 @@ def run_main(
     settings = asdict(chosen) | {"members": MEMBERS, "windows": WINDOWS, "b": b}
     head = {"study": name, "size": size, "device": device, "settings": settings}
     trained = recorded_settings(chosen, device)
-    stored = StoredRuns(output / f"{name}.json", head, trained)
+    stored = StoredRuns(
+        output / f"{name}.json", MainResults, head, ("method", "seed"), settings=trained
+    )
     pictures = output / f"{name}-pictures.npz"
     read_pictures(pictures)  # damage is better found before the training
     last: tuple[Fitted, Data] | None = None
     for seed in seeds:
-        missing = [one for one in methods if stored.find(method=one, seed=seed) is None]
+
+        def wanted(method: str, seed: int = seed) -> bool:
+            return stored.find(method=method, seed=seed) is None
+
+        missing = [method for method in methods if wanted(method)]
         if not missing:
             continue
         began = time.perf_counter()
@@ -70,7 +77,9 @@ def run_main(
             "seconds_simulating": time.perf_counter() - began,
             "physics": measure_physics(data),
         }
-        for fitted in fit_all(missing, chosen, data, seed, device, progress=progress):
+        for fitted in fit_all(
+            missing, chosen, data, seed, device, progress=progress, wanted=wanted
+        ):
             run = {"method": fitted.method, "settings": trained[fitted.method]} | about
             run |= fitted.record | measure(fitted.model, data, chosen, seed)
             run["provenance"] = provenance("numba", "sbi")

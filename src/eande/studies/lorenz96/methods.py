@@ -10,7 +10,7 @@ baselines    see :mod:`eande.studies.lorenz96.baselines`
 """
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -130,11 +130,30 @@ def train(
 
 
 def fit_all(
-    methods: Iterable[str], size: Size, data: Data, seed: int, device: str, *, progress: bool
+    methods: Iterable[str],
+    size: Size,
+    data: Data,
+    seed: int,
+    device: str,
+    *,
+    progress: bool,
+    wanted: Callable[[str], bool] = lambda method: True,
 ) -> Iterator[Fitted]:
-    """Fit methods one after another; those that build on the anchored model share it."""
+    """Fit methods one after another; those that build on the anchored model share it.
+
+    Args:
+        methods: which.
+        size: of the study.
+        data: to train on.
+        seed: of networks and batches.
+        device: ``"cpu"`` or ``"cuda"``.
+        progress: whether to show progress bars.
+        wanted: asked before each fit; another process may have made it meanwhile.
+    """
     anchored: EmbedAndEmulate | None = None
     for method in sorted(methods, key=[*METHODS, *BASELINES].index):
+        if not wanted(method):
+            continue
         began = time.perf_counter()
         record: dict[str, Any] = {}
         model: Any

@@ -2,22 +2,27 @@
 
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from eande.foundations.checks import InputError
-from eande.foundations.files import replacing
+from eande.foundations.checks import InputError, show_shape
+from eande.foundations.files import clear_strays, open_regular, replacing, storing
+from eande.simulation.read.npz import NpzFile
 from eande.studies.lorenz96.data import Data
 from eande.studies.lorenz96.methods import Fitted
 from eande.studies.lorenz96.ring import HALF_WIDTH, draw, reference_samples
+from eande.studies.outputs import write_figure
+from eande.studies.records import alone
+from eande.studies.schema import check_keys, check_labels
 
 # The forcings whose posteriors are kept for the page, and pixels a side.
 PICTURED = (4.0, 10.0, 17.0)
 PIXELS = 200
+# Bytes of a file of them, at most; ours have a fiftieth.
+_LARGEST_FILE = 2**26
 # The figure of one posterior: a ring inside the square.
 _FIGURE_FORCING = 10.0
 _FIGURE_PIXELS = 300
@@ -42,22 +47,45 @@ def keep_pictures(path: Path, name: str, model: Any, data: Data, finer: int) -> 
     for posterior in model.posteriors(data.test_y[chosen]):
         density = _density(posterior, side).unsqueeze(0)
         densities.append(functional.avg_pool2d(density, finer)[0].cpu().numpy())
-    arrays = read_pictures(path)
-    arrays["phi"] = data.test_phi[chosen].numpy()
-    arrays[name] = np.stack(densities).astype(np.float32)
-    with replacing(path) as file:
-        np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
+    with alone(path):
+        arrays = read_pictures(path)
+        arrays["phi"] = data.test_phi[chosen].numpy()
+        arrays[name] = np.stack(densities).astype(np.float32)
+        clear_strays(path)
+        with replacing(path) as file, storing(path):
+            np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
 
 
 def read_pictures(path: Path) -> dict[str, np.ndarray]:
     """Return the arrays of a file of pictures, none where there is no file."""
+    if not path.exists():
+        return {}
     try:
-        return dict(np.load(path)) if path.exists() else {}
-    except (ValueError, OSError, BadZipFile) as error:
+        open_regular(path, at_most=_LARGEST_FILE).close()
+        with NpzFile.open(path) as file:
+            _check_pictures(path, file)
+            return {name: file.few(name) for name in file.names}
+    except InputError as error:
+        raise InputError(f"{error}; move it away, or use another --output") from None
+    except Exception as error:  # a damaged archive has many ways to fail
         raise InputError(
             f"{path}: expected arrays, got something damaged ({error}); "
             "move it away, or use another --output"
         ) from None
+
+
+def _check_pictures(path: Path, file: NpzFile) -> None:
+    """Refuse arrays of other shapes before any of them is read."""
+    check_labels("arrays", file.names)
+    check_keys("arrays", dict.fromkeys(file.names), ["phi"])
+    for name in file.names:
+        shape, dtype = file.described(name)
+        expected = (len(PICTURED), 2) if name == "phi" else (len(PICTURED), PIXELS, PIXELS)
+        if shape != expected or dtype.kind != "f":
+            raise InputError(
+                f"{path}: {name}: expected numbers of shape {show_shape(expected)}, "
+                f"got {dtype} of shape {show_shape(shape)}"
+            )
 
 
 def save_posterior(fitted: Fitted, data: Data, path: Path) -> Path:
@@ -78,8 +106,7 @@ def save_posterior(fitted: Fitted, data: Data, path: Path) -> Path:
         title=f"(F₁, F₂) given one window of 99,000 numbers, F = {forcing[chosen]:.2f}",
         method=fitted.method,
     )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=130)
+    write_figure(path, figure, dpi=130)
     return path
 
 

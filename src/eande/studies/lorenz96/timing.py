@@ -20,6 +20,7 @@ from eande.inference.model import EmbedAndEmulate
 from eande.simulators.lorenz96 import Lorenz96
 from eande.studies.lorenz96.data import make_data
 from eande.studies.lorenz96.methods import train
+from eande.studies.lorenz96.schema import KINDS
 from eande.studies.lorenz96.sizes import Size, choose_size
 from eande.studies.lorenz96.through_sbi import as_sbi_does
 from eande.studies.records import ResultFile, check_head, provenance
@@ -116,8 +117,9 @@ def count(network: torch.nn.Module) -> int:
 def _new_file(name: str, size: str, chosen: Size, output: Path, device: str) -> ResultFile:
     path = output / f"{name}.json"
     head = {"study": name, "size": size, "device": device, "settings": asdict(chosen)}
-    check_head(path, head)
-    return ResultFile(path, **head, provenance=provenance("numba", "sbi"))
+    kind = KINDS[name.removeprefix("lorenz96-")]
+    check_head(path, head, kind)
+    return ResultFile(path, kind, **head, provenance=provenance("numba", "sbi"))
 
 
 def _by_number_of_phi(model: EmbedAndEmulate, observed: Tensor, largest: int) -> dict[int, float]:

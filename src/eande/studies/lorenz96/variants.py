@@ -21,6 +21,7 @@ from eande.studies.lorenz96.data import Data, make_data
 from eande.studies.lorenz96.methods import fit_settings, train
 from eande.studies.lorenz96.pictures import keep_pictures
 from eande.studies.lorenz96.ring import measure
+from eande.studies.lorenz96.schema import KINDS
 from eande.studies.lorenz96.sizes import Size, choose_size
 from eande.studies.records import StoredRuns, provenance
 
@@ -107,7 +108,7 @@ def run_variants(
     plain = fit_settings(chosen, "plain", 0, device).describe()
     settings = asdict(chosen) | {"variants": VARIANTS[name], "plain": plain}
     head = {"study": f"lorenz96-{name}", "size": size, "device": device, "settings": settings}
-    stored = StoredRuns(output / f"lorenz96-{name}.json", head)
+    stored = StoredRuns(output / f"lorenz96-{name}.json", KINDS[name], head, ("variant", "seed"))
     for seed in seeds:
         missing = [
             label for label in VARIANTS[name] if stored.find(variant=label, seed=seed) is None
@@ -116,6 +117,8 @@ def run_variants(
             continue
         data = make_data(chosen, seed, device, progress=progress)
         for label in missing:
+            if stored.find(variant=label, seed=seed) is not None:
+                continue  # made by another process meanwhile
             began = time.perf_counter()
             model = _train(chosen, data, seed, device, progress=progress, **VARIANTS[name][label])
             run = {

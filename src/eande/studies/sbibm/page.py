@@ -5,7 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from eande.studies.markdown import table
-from eande.studies.sbibm.study import BUDGETS, PUBLISHED
+from eande.studies.outputs import write_text
+from eande.studies.sbibm.schema import BUDGETS
+from eande.studies.sbibm.study import PUBLISHED
 
 _HEAD = [
     "task",
@@ -49,8 +51,7 @@ def write_page(runs: Sequence[dict[str, Any]], path: Path) -> None:
             "Taken from prior draws by weight, because sampling ran out of its budget: "
             f"{'; '.join(taken)}.\n"
         )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("\n".join(text))
+    write_text(path, "\n".join(text))
 
 
 def _rows(runs: Sequence[dict[str, Any]]) -> list[list[str]]:

@@ -25,11 +25,11 @@ from eande.simulation.simulate import simulate
 from eande.simulators.sbibm import OBSERVATIONS, TASKS, Reference, read_reference
 from eande.studies.records import StoredRuns, provenance
 from eande.studies.sampling import sample_or_resample
+from eande.studies.sbibm.schema import SbibmResults
 from eande.studies.sbibm.wheel import fetch_wheel
 from eande.training.fit import fit
 from eande.training.settings import FitSettings
 
-BUDGETS = (1_000, 10_000, 100_000)
 # Medians over the ten observations at these numbers of simulations, of sbibm's published runs
 # (gaussian_mixture: of its later rerun).
 PUBLISHED = {
@@ -113,7 +113,7 @@ def run_study(
     chosen = SIZES[size]
     settings = asdict(chosen) | {"fit": fit_settings(10_000, chosen.steps, 0).describe()}
     head = {"study": "sbibm", "size": size, "settings": settings, "published": PUBLISHED}
-    stored = StoredRuns(output / "sbibm.json", head)
+    stored = StoredRuns(output / "sbibm.json", SbibmResults, head, ("task", "simulations", "seed"))
     # All that may be missing, scikit-learn too, is asked for before the first fit.
     wheel = wheel or fetch_wheel(Path.home() / ".cache" / "eande")
     numbers = OBSERVATIONS[: chosen.observations]

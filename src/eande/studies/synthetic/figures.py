@@ -5,7 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from eande import plots
-from eande.studies.synthetic.study import PAPER_L1, Cell, Picture
+from eande.studies.outputs import write_figure
+from eande.studies.synthetic.schema import PAPER_L1
+from eande.studies.synthetic.study import Cell, Picture
 from eande.studies.synthetic.tables import name_task
 
 
@@ -36,5 +38,5 @@ def save_figures(
                 title=f"One posterior, {name_task(cell.kappa, True)}",
             )
     for name, figure in figures.items():
-        figure.savefig(output / name, dpi=130)
+        write_figure(output / name, figure, dpi=130)
     return [output / name for name in figures]

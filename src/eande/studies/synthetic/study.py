@@ -4,10 +4,11 @@
 both posteriors normalised over the same 10,000 prior draws.
 """
 
-import multiprocessing
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -16,23 +17,24 @@ import numpy as np
 import torch
 
 from eande.foundations.checks import check_choice
+from eande.foundations.processes import process_pool
 from eande.foundations.seeds import global_seed
 from eande.inference.model import EmbedAndEmulate
 from eande.networks.mlp import ResidualMLP
 from eande.similarities.cosine import Cosine
+from eande.simulation.run.blocks import SimulationError
 from eande.simulation.simulate import simulate
 from eande.simulators.von_mises_fisher import VonMisesFisher
 from eande.studies.records import StoredRuns, provenance
 from eande.studies.synthetic.measures import evaluate
+from eande.studies.synthetic.schema import PAPER_L1, SyntheticResults
 from eande.studies.synthetic.tables import summarize
 from eande.training.fit import fit
 from eande.training.settings import FitSettings
 
-# (κ, redundant): the median L1 over 50 test data, as printed in the paper.
-PAPER_L1 = {(2, False): 0.032, (8, False): 0.041, (2, True): 0.049, (8, True): 0.055}
-
-
 METHODS = ("ours", "paper")
+# What tells one run of a result file from another, in the order in which they stand there.
+_KEY = ("redundant", "kappa", "seed")
 
 
 @dataclass(frozen=True)
@@ -217,33 +219,48 @@ def run_study(
     settings |= {"similarity": "cosine, temperature 1 / kappa", "seed": "each run's"}
     name = study_name(method)
     head = {"study": name, "size": size, "settings": settings}
-    stored = StoredRuns(output / f"{name}.json", head)
-    missing = []
-    for cell in cells:
-        run = stored.find(kappa=cell.kappa, redundant=cell.redundant, seed=cell.seed)
-        if run is None:
-            missing.append(cell)
-        else:
-            report(run)
     began = time.perf_counter()
     about = provenance()
+
+    def summary(runs: list[dict[str, Any]]) -> dict[str, Any]:
+        return {
+            "processes": processes,
+            "seconds": time.perf_counter() - began,
+            "provenance": about,
+            "cells": summarize(runs, PAPER_L1),
+        }
+
+    stored = StoredRuns(
+        output / f"{name}.json", SyntheticResults, head, _KEY, summary=summary, in_order=True
+    )
     pictures = {}
-    # Spawned, not forked: a forked child inherits torch's thread pools in an unusable state.
-    pool = ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn"))
-    try:
-        futures = {pool.submit(run_cell, cell): cell for cell in missing}
-        for finished in as_completed(futures):
-            record, pictures[futures[finished]] = finished.result()
-            stored.runs.append(record | {"provenance": about})
-            stored.runs.sort(key=lambda run: (run["redundant"], run["kappa"], run["seed"]))
-            report(record)
-            stored.write(
-                processes=processes,
-                seconds=time.perf_counter() - began,
-                provenance=about,
-                cells=summarize(stored.runs, PAPER_L1),
-            )
-    finally:
-        # What has not begun would be thrown away.
-        pool.shutdown(cancel_futures=True)
+    waiting = deque(cells)
+    running: dict[Future[tuple[dict[str, Any], Picture]], Cell] = {}
+    with process_pool(processes) as pool:
+        while waiting or running:
+            while waiting and len(running) < processes:
+                cell = waiting.popleft()
+                run = stored.find(**{key: getattr(cell, key) for key in _KEY})
+                if run is None:
+                    running[pool.submit(run_cell, cell)] = cell
+                else:
+                    report(run)
+            finished, _ = wait(running, return_when=FIRST_COMPLETED)
+            for future in finished:
+                cell = running.pop(future)
+                record, pictures[cell] = _result(future, stored.path)
+                report(record)
+                stored.add(record | {"provenance": about})
     return stored.runs, pictures
+
+
+def _result(
+    future: Future[tuple[dict[str, Any], Picture]], path: Path
+) -> tuple[dict[str, Any], Picture]:
+    try:
+        return future.result()
+    except BrokenProcessPool:
+        raise SimulationError(
+            f"a process of the study was killed; the complete runs are in {path}, "
+            "and the same call goes on from there"
+        ) from None

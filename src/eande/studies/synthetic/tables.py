@@ -48,7 +48,7 @@ def summarize(
 
 
 def _summarize_task(runs: Sequence[dict[str, Any]], redundant: bool) -> dict[str, Any]:
-    pooled = np.concatenate([run["l1"] for run in runs])
+    pooled = np.array([value for run in runs for value in run["l1"]], dtype=float)
     medians = [run["l1_median"] for run in runs]
     sensitivity = max(run["redundant_sensitivity"] for run in runs) if redundant else None
     return {

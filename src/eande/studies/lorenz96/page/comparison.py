@@ -18,6 +18,7 @@ from eande.studies.lorenz96.page.parts import (
     show_pictures,
     show_range,
 )
+from eande.studies.lorenz96.tables import median_over_data
 from eande.studies.markdown import table
 
 
@@ -33,7 +34,8 @@ def comparison_section(content: dict[str, Any], results: Path, pages: Path) -> l
         for measure in ("0.01_100", "0.05_100", f"0.05_{samples}")
     }
     physics = {
-        name: np.median([run["physics"][name] for run in runs]) for name in runs[0]["physics"]
+        name: np.median([run["physics"][name] for run in runs])
+        for name in ("median_radial_error_of_energy", "median_radial_error_of_momentum")
     }
     boxes = plots.boxes(
         {name: pool(of_method, "mmd2_0.05_100") for name, of_method in groups.items()},
@@ -70,7 +72,7 @@ def _main_table(
 ) -> str:
     rows = []
     for name, runs in groups.items():
-        exponents = [run["calibrated"]["exponent"] for run in runs if "calibrated" in run]
+        exponents = [run["calibrated"]["exponent"] for run in runs if run.get("calibrated")]
         rows.append(
             [
                 name,
@@ -148,10 +150,10 @@ def _measures(samples: int) -> list[tuple[str, Callable[[Run], float], int]]:
     """Return the measures compared: a name, its value of a run, and 1 where more is better."""
 
     def spread(measure: str) -> Callable[[Run], float]:
-        return lambda run: float(np.subtract(*np.quantile(run["per_datum"][measure], [0.75, 0.25])))
+        return lambda run: float(np.subtract(*np.quantile(pool([run], measure), [0.75, 0.25])))
 
     def median(measure: str) -> Callable[[Run], float]:
-        return lambda run: float(run[f"median_{measure}"])
+        return lambda run: median_over_data(run, measure)
 
     return [
         ("log ratio", lambda run: float(run["mean_log_ratio"]), 1),
@@ -168,7 +170,7 @@ def _measures(samples: int) -> list[tuple[str, Callable[[Run], float], int]]:
 def _calibration(groups: Mapping[str, Sequence[Run]]) -> list[str]:
     rows = []
     for name, runs in groups.items():
-        measured = [run["calibration"]["regions"] for run in runs if "calibration" in run]
+        measured = [run["calibration"]["regions"] for run in runs if run.get("calibration")]
         for region in measured[0] if measured else ():
             found = [one[region] for one in measured if region in one]
             covered = [
@@ -192,7 +194,7 @@ def _prior_recovery(groups: Mapping[str, Sequence[Run]]) -> list[str]:
     smallest = []
     for name, runs in groups.items():
         # A flow's posteriors share too few draws for this test.
-        if name != "npe-c" and all("calibration" in run for run in runs):
+        if name != "npe-c" and all(run.get("calibration") for run in runs):
             tests = [run["calibration"]["prior_recovery"] for run in runs]
             counts = min(one["p_value_of_counts"] for one in tests)
             radii = min(one["p_value_of_radii"] for one in tests)

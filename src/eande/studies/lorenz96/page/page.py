@@ -10,6 +10,8 @@ from eande.studies.lorenz96.page.variants import (
     normalizer_section,
     search_section,
 )
+from eande.studies.lorenz96.schema import KINDS
+from eande.studies.outputs import write_text
 from eande.studies.records import read_results
 
 _HEAD = """# Lorenz 96: the study
@@ -52,10 +54,9 @@ def write_page(results: Path, pages: Path) -> Path:
             "output: expected a folder with results of the study, lorenz96-*.json, "
             f"got none in {results}"
         )
-    pages.mkdir(parents=True, exist_ok=True)
     parts = [_HEAD]
     for name, path in found.items():
-        parts += _SECTIONS[name](read_results(path), results, pages)
+        parts += _SECTIONS[name](read_results(path, KINDS[name]), results, pages)
     page = pages / "lorenz96.md"
-    page.write_text("\n".join(parts))
+    write_text(page, "\n".join(parts))
     return page

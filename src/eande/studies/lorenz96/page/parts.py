@@ -9,6 +9,7 @@ import numpy as np
 from eande import plots
 from eande.studies.lorenz96.pictures import read_pictures
 from eande.studies.lorenz96.ring import HALF_WIDTH
+from eande.studies.outputs import write_figure
 
 Run = dict[str, Any]
 
@@ -24,7 +25,8 @@ def group(runs: Sequence[Run], key: str, order: Sequence[str]) -> dict[str, list
 
 def pool(runs: Sequence[Run], measure: str) -> list[float]:
     """Return a measure of all test data of all runs."""
-    return [value for run in runs for value in run["per_datum"][measure]]
+    # As floats: a file may also hold whole numbers, which numpy need not be able to.
+    return [float(value) for run in runs for value in run["per_datum"][measure]]
 
 
 def show_range(values: Sequence[float], digits: int) -> str:
@@ -34,16 +36,16 @@ def show_range(values: Sequence[float], digits: int) -> str:
 
 def save_figure(figure: Any, pages: Path, name: str, text: str) -> str:
     """Write a figure beside the page and return the line that shows it."""
-    figure.savefig(pages / name, dpi=110)
+    write_figure(pages / name, figure, dpi=110)
     return f"![{text}]({name})\n"
 
 
 def show_pictures(path: Path, pages: Path, name: str, order: Sequence[str]) -> list[str]:
     """Draw the posteriors of a file of pictures, one column per method, in that order."""
     arrays = read_pictures(path)
-    if not arrays:
+    phi = arrays.pop("phi", None)
+    if phi is None or not arrays:
         return []
-    phi = arrays.pop("phi")
     columns = sorted(arrays, key=lambda key: order.index(key) if key in order else len(order))
     densities = {key: arrays[key] for key in columns}
     figure = plots.posterior_grid(densities, phi, half_width=HALF_WIDTH)

@@ -73,7 +73,9 @@ def normalizer_section(content: dict[str, Any], _: Path, pages: Path) -> list[st
     lines = {}
     rows = []
     for label, runs in groups.items():
-        values = np.array([[record["cv_normalizer"] for record in run["history"]] for run in runs])
+        values = np.array(
+            [[record["cv_normalizer"] for record in run["history"]] for run in runs], dtype=float
+        )
         lines[label] = ([record["epoch"] for record in runs[0]["history"]], values)
         log_ratios = [run["history"][-1]["held_out_log_ratio"] for run in runs]
         last = show_range(values[:, -1].tolist(), 3)
@@ -97,7 +99,7 @@ def normalizer_section(content: dict[str, Any], _: Path, pages: Path) -> list[st
 def _one_sided(groups: Mapping[str, Sequence[Run]]) -> str:
     """Say by how much CV(C) of one-sided losses exceeds the symmetric one's, with its error."""
     last = {
-        label: np.array([run["history"][-1]["cv_normalizer"] for run in runs])
+        label: np.array([run["history"][-1]["cv_normalizer"] for run in runs], dtype=float)
         for label, runs in groups.items()
         if len(runs) > 1
     }

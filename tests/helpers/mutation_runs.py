@@ -1,0 +1,102 @@
+"""A process that reads changed files of one kind under a limit of memory, and says what happened.
+
+``python -m helpers.mutation_runs <kind> <file> <first seed> <count>`` prints a JSON object: how
+many of the files were read and refused, and every case that ended in another way.
+"""
+
+import json
+import resource
+import shutil
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import torch
+
+import eande
+from helpers.mutations import mutated
+from helpers.small_fits import fit, small
+
+# Beyond what the process has after reading a whole file.
+MEMORY = 400 * 2**20
+SECONDS = 5
+SETTINGS = {
+    "epochs": 4,
+    "batch_size": 10,
+    "validate_every": 2,
+    "memory_bank": 8,
+    "checkpoint_seconds": 0,
+}
+
+
+def interrupted_fit(folder, keep):
+    """Fit, and keep the checkpoint as it was after the third epoch."""
+
+    def copying(y, _generator):
+        file = folder / "main.safetensors"
+        if file.exists():
+            content = file.read_bytes()
+            if b'\\"epoch\\": 3, \\"step\\": 6, \\"best' in content:
+                keep.write_bytes(content)
+        return y
+
+    fit(checkpoint=folder, settings=small(**SETTINGS), views=copying)
+
+
+def use_model(path):
+    model = eande.load(path)
+    posterior = model.posterior(torch.zeros(model.y_shape), draws=500)
+    ratios = posterior.log_ratio(model.prior.sample(5, seed=0))
+    assert torch.isfinite(ratios).all()
+
+
+def use_checkpoint(path):
+    folder = path.parent / "run"
+    folder.mkdir(exist_ok=True)
+    shutil.copy(path, folder / "main.safetensors")
+    model = fit(checkpoint=folder, settings=small(**SETTINGS), views=lambda y, _: y)
+    assert all(torch.isfinite(x).all() for x in model.parameters())
+
+
+USES = {"model": use_model, "checkpoint": use_checkpoint}
+
+
+def outcome(use, path):
+    """Return how reading a file ended: "read", "refused" or what went wrong."""
+    begin = time.monotonic()
+    try:
+        use(path)
+        ended = "read"
+    except eande.InputError as error:
+        ended = "refused"
+        if "\n" in str(error) or len(str(error)) > 1_000:
+            ended = f"not one line: {error}"
+    except Exception as error:
+        ended = f"{type(error).__name__}: {error}"
+    seconds = time.monotonic() - begin
+    return ended if seconds < SECONDS else f"{seconds:.0f} s: {ended}"
+
+
+def main(kind, source, first, count):
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    use = USES[kind]
+    target = source.parent / "changed"
+    shutil.copy(source, target)
+    use(target)
+    taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (taken + MEMORY, taken + MEMORY))
+    found = {"read": 0, "refused": 0, "others": []}
+    for seed in range(first, first + count):
+        what = mutated(source, target, kind, seed)
+        ended = outcome(use, target)
+        if ended in found:
+            found[ended] += 1
+        else:
+            found["others"].append([seed, repr(what), ended])
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))

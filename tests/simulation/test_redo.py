@@ -1,0 +1,276 @@
+"""What is simulated again takes the place of what is there in one step, and never before."""
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import zarr
+
+import eande
+from eande.foundations import files
+from eande.simulation.store import zarr_store
+from helpers.stores import BOX, flip
+
+BLOCK = 10
+N = 45
+
+
+class Moody:
+    """Fails where the first parameter is high, as long as a file is there."""
+
+    def __init__(self, switch, *, always=False):
+        self._switch = switch
+        self._always = always
+
+    def __call__(self, phi, rng):
+        if self._switch.exists() and (self._always or (phi[:, 0] > 0.7).any()):
+            raise RuntimeError(self._switch.read_text())
+        return phi + 0.1 * rng.standard_normal((len(phi), 2))
+
+
+@pytest.fixture
+def switch(tmp_path):
+    switch = tmp_path / "broken"
+    switch.write_text("the licence server is down")
+    return switch
+
+
+def simulate(simulator, path, **options):
+    options = {"block_size": BLOCK, "progress": False, "failure_limit": 1.0, **options}
+    return eande.simulate(simulator, BOX, N, store=path, **options)
+
+
+@pytest.fixture
+def path(tmp_path, switch):
+    """A store with some failures."""
+    path = tmp_path / "s.zarr"
+    with pytest.warns(eande.EandeWarning, match="licence server"):
+        simulate(Moody(switch), path)
+    return path
+
+
+def by_parameters(simulations):
+    return {
+        tuple(phi.tolist()): y for phi, y in zip(simulations.phi, simulations.y[:], strict=True)
+    }
+
+
+def assert_kept(before, after):
+    """Whatever was there is there, bit for bit."""
+    now = by_parameters(after)
+    for phi, y in by_parameters(before).items():
+        assert torch.equal(now[phi], y)
+
+
+def test_good_rows_survive_a_simulator_that_now_fails(path, switch):
+    before = eande.Simulations.open(path).in_memory()
+    assert 0 < len(before.failures) < N
+    switch.write_text("the disk is full")
+    with pytest.warns(eande.EandeWarning, match="the disk is full"):
+        after = simulate(Moody(switch, always=True), path, redo="failed")
+    assert_kept(before, after)
+    assert len(after) == len(before)
+    assert set(after.failures.reasons) == {"RuntimeError: the disk is full"}
+
+
+def test_only_failed_rows_are_run_again_each_with_its_own_stream(path, switch):
+    before = eande.Simulations.open(path).in_memory()
+    switch.unlink()
+    calls = []
+
+    class Watched(Moody):
+        def __call__(self, phi, rng):
+            calls.append(len(phi))
+            return super().__call__(phi, rng)
+
+    Watched.__qualname__ = "Moody"
+    after = simulate(Watched(switch), path, redo="failed")
+    assert calls == [1] * len(before.failures)
+    assert len(after) == N
+    assert_kept(before, after)
+    one_by_one = eande.simulate(
+        eande.each(lambda phi, rng: phi + 0.1 * rng.standard_normal(2)),
+        BOX,
+        N,
+        block_size=BLOCK,
+        progress=False,
+    )
+    truth = by_parameters(one_by_one)
+    now = by_parameters(after)
+    for phi in before.failures.phi:
+        assert torch.equal(now[tuple(phi.tolist())], truth[tuple(phi.tolist())])
+    assert eande.Store(path).check() == {}
+    plain = zarr.open_group(path, mode="r")["y"][:N]
+    assert np.array_equal(plain, after.y[:].numpy())
+
+
+class Killed(BaseException):
+    """Stands for a process that ends there and then."""
+
+
+@pytest.mark.parametrize("redo", ["failed", "damaged"])
+def test_a_kill_at_any_step_leaves_the_old_block_or_the_new(path, switch, redo, monkeypatch):
+    before = eande.Simulations.open(path).in_memory()
+    if redo == "damaged":
+        flip(path / "y/c/1/0", 3)
+    switch.unlink()
+    ended = False
+    for steps in range(200):
+        left = [steps]
+
+        def then_die(function, left=left):
+            def wrapped(*args, **kwargs):
+                left[0] -= 1
+                if left[0] < 0:
+                    raise Killed
+                return function(*args, **kwargs)
+
+            return wrapped
+
+        with monkeypatch.context() as patch:
+            patch.setattr(files, "sync", then_die(files.sync))
+            patch.setattr(zarr_store, "sync", then_die(zarr_store.sync))
+            patch.setattr(files.os, "fsync", then_die(files.os.fsync))
+            patch.setattr(Path, "replace", then_die(Path.replace))
+            patch.setattr(Path, "unlink", then_die(Path.unlink))
+            try:
+                after = simulate(Moody(switch), path, redo=redo)
+                ended = True
+            except Killed:
+                pass
+        if ended:
+            break
+        if redo == "failed":
+            now = eande.Simulations.open(path)
+            assert_kept(before, now)
+            assert len(now) + len(now.failures) == N
+            assert eande.Store(path).check() == {}
+        else:
+            assert set(eande.Store(path).check()) <= {1}
+    assert steps > 5
+    assert len(after) == N if redo == "failed" else len(after) > len(before)
+    assert eande.Store(path).check() == {}
+    assert not list(path.rglob("*.tmp"))
+    assert all("next" not in file.read_text() for file in path.glob("commits/*.json"))
+
+
+def test_what_can_be_read_of_a_damaged_block_survives_a_simulator_that_fails(tmp_path, switch):
+    def large(phi, rng):
+        if switch.exists():
+            raise RuntimeError("broken")
+        return np.repeat(phi, 4_000, axis=1) + rng.standard_normal((len(phi), 8_000))
+
+    path = tmp_path / "s.zarr"
+    switch.unlink()
+    before = simulate(large, path)
+    y = before.y[:]
+    flip(path / "y/c/1/0", 40)
+    switch.touch()
+    with pytest.warns(eande.EandeWarning, match="broken"):
+        after = simulate(large, path, redo="damaged")
+    lost = len(after.failures)
+    assert 0 < lost < BLOCK
+    assert torch.equal(after.y[:], torch.cat([y[:BLOCK], y[BLOCK + lost :]]))
+    with pytest.warns(eande.EandeWarning, match="broken"):
+        simulate(large, path, redo="failed")
+    switch.unlink()
+    assert len(simulate(large, path, redo="failed")) == N
+
+
+def test_failed_rows_of_a_damaged_block_are_not_run_before_it_is_mended(path, switch):
+    flip(path / "y/c/1/0", 3)
+    assert 1 in eande.Store(path).check()
+    switch.unlink()
+    with pytest.raises(eande.InputError, match=r"got block 1 damaged .*redo='damaged'"):
+        simulate(Moody(switch), path, redo="failed")
+
+
+def test_a_reader_that_opened_the_old_version_is_told(path, switch):
+    before = eande.Simulations.open(path)
+    switch.unlink()
+    simulate(Moody(switch), path, redo="failed")
+    with pytest.raises(eande.InputError, match="got another file: open the store again"):
+        _ = before.y[:]
+    assert len(eande.Simulations.open(path).y[:]) == N
+
+
+def test_readers_see_the_old_block_or_the_new_while_it_is_replaced(path, switch):
+    before = len(eande.Simulations.open(path))
+    switch.unlink()
+    problems = []
+    seen = set()
+    stop = threading.Event()
+
+    def watch():
+        while not stop.is_set():
+            try:
+                simulations = eande.Simulations.open(path)
+                damaged = eande.Store(path).check()
+            except Exception as error:
+                problems.append(error)
+                return
+            seen.add(len(simulations))
+            problems.extend(damaged.values())
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    simulate(Moody(switch), path, redo="failed")
+    stop.set()
+    watcher.join()
+    assert problems == []
+    assert all(before <= number <= N for number in seen)
+
+
+REDO = """
+import sys, time, eande
+from pathlib import Path
+class Moody:
+    def __call__(self, phi, rng):
+        with open(sys.argv[2], "a") as log:
+            log.write(f"{len(phi)}\\n")
+        time.sleep(0.02)
+        if Path(sys.argv[3]).exists() and (phi[:, 0] > 0).any():
+            raise RuntimeError("down")
+        return phi
+import warnings
+warnings.simplefilter("ignore")
+options = {} if len(sys.argv) < 5 else {"redo": sys.argv[4]}
+done = eande.simulate(
+    Moody(), eande.BoxPrior([-1, -1], [1, 1]), 60, store=sys.argv[1], block_size=5,
+    failure_limit=1.0, progress=False, **options
+)
+print(len(done), len(done.failures))
+"""
+
+
+def start(path, log, switch, *redo):
+    arguments = [sys.executable, "-c", REDO, path, log, switch, *redo]
+    return subprocess.Popen(
+        [str(argument) for argument in arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("mended", [True, False])
+def test_several_processes_run_each_failed_row_once(tmp_path, switch, mended):
+    path = tmp_path / "s.zarr"
+    start(path, tmp_path / "first", switch).communicate()
+    failed = len(eande.Simulations.open(path).failures)
+    if mended:
+        switch.unlink()
+    processes = [start(path, tmp_path / "again", switch, "failed") for _ in range(3)]
+    for process in processes:
+        out, error = process.communicate()
+        assert process.returncode == 0, error
+        assert out.split() == (["60", "0"] if mended else [str(60 - failed), str(failed)])
+    runs = len((tmp_path / "again").read_text().split())
+    # A process that starts when another has ended a block whose rows failed again tries them again.
+    assert (runs == failed) if mended else (runs >= failed)
+    assert eande.Store(path).check() == {}
