@@ -219,6 +219,7 @@ def _settings() -> Arguments:
         "normalization": choice("none"),
         "activation": choice("relu", **none),
         "linear_skip": flag(True),
+        "start": choice("random"),
         "loss": choice("symmetric"),
         "view_weight": positive(0.0, zero="no weight"),
         "repulsion": choice("both"),

@@ -8,7 +8,7 @@ import torch
 
 import eande
 from eande.training.build import Networks, build_model
-from eande.training.linear import LinearFit, has_linear_start, start_linear
+from eande.training.linear import LinearFit
 from eande.training.settings import FitSettings
 
 PRIOR = eande.DistributionPrior(
@@ -29,10 +29,8 @@ def nothing(phi, rng):
 
 def started(simulator, n, seed):
     simulations = eande.simulate(simulator, PRIOR, n, seed=seed, progress=False)
-    settings = FitSettings(device="cpu", seed=seed)
-    model = build_model(simulations, None, PRIOR, settings, Networks(), start=0)
-    start_linear(model, simulations)
-    return model
+    settings = FitSettings(device="cpu", seed=seed, start="linear")
+    return build_model(simulations, None, PRIOR, settings, Networks(), start=0)
 
 
 def mean_log_ratio(model, simulator):
@@ -78,18 +76,22 @@ def test_fewer_simulations_than_numbers_are_shrunk_and_finite():
     assert torch.linalg.eigvalsh(found.residual).min() > 0
 
 
-def test_only_residual_mlps_with_a_mixture_can_start_linear():
-    simulations = eande.simulate(five_numbers, PRIOR, 50, progress=False)
-    made = {
-        similarity: build_model(
-            simulations,
-            None,
-            PRIOR,
-            FitSettings(device="cpu", similarity=similarity),
-            Networks(),
-            start=0,
-        )
-        for similarity in ("mixture", "cosine")
-    }
-    assert has_linear_start(made["mixture"])
-    assert not has_linear_start(made["cosine"])
+@pytest.mark.parametrize(
+    "options",
+    [{"similarity": "cosine"}, {"linear_skip": False}, {"encoder": torch.nn.Linear(5, 16)}],
+)
+def test_other_networks_and_similarities_are_refused_in_one_line(options):
+    simulations = eande.simulate(five_numbers, PRIOR, 100, progress=False)
+    encoder = options.pop("encoder", None)
+    settings = FitSettings(device="cpu", start="linear", **options)
+    with pytest.raises(eande.InputError, match=r"start: expected 'random' but for two residual"):
+        eande.fit(simulations, PRIOR, encoder=encoder, settings=settings, progress=False)
+
+
+def test_a_fit_from_a_linear_start_keeps_what_it_began_with():
+    simulations = eande.simulate(five_numbers, PRIOR, 100, progress=False)
+    settings = FitSettings(device="cpu", start="linear", epochs=40, validate_every=2)
+    model = eande.fit(simulations, PRIOR, settings=settings, progress=False)
+    assert mean_log_ratio(model, five_numbers) > 2.6
+    with pytest.raises(eande.InputError, match=r"start: expected 'random' with warm_start="):
+        eande.fit(simulations, PRIOR, warm_start=model, settings=settings, progress=False)

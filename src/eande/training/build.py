@@ -16,6 +16,7 @@ from eande.similarities.similarity import as_similarity
 from eande.simulation.read.simulations import Simulations
 from eande.simulation.read.sources import take
 from eande.simulation.read.views import View, fixed_views
+from eande.training.linear import start_linear
 from eande.training.settings import FitSettings
 from eande.training.standardize import standardize_phi, standardize_y, widen
 
@@ -43,6 +44,8 @@ def build_model(
     """
     shape = next(fixed_views(views, take(train.y, slice(1)))).shape[1:]
     if given.warm_start is not None:
+        if settings.start == "linear":
+            raise InputError("start: expected 'random' with warm_start=, got 'linear'")
         model = _continued(given, prior, shape, settings)
         widen(model.y_standardizer, train, views)
         return model
@@ -69,6 +72,9 @@ def build_model(
         ),
         phi_standardizer=standardize_phi(train, prior),
     )
+    if settings.start == "linear":
+        with global_seed(settings.seed, "linear start", start):
+            start_linear(model, train, views)
     model.frozen = tuple(
         name
         for name, parameter in model.named_parameters()

@@ -12,15 +12,20 @@ skip. Training starts from there, and where a problem is linear there is little 
 simulations suffice.
 """
 
+import math
 from dataclasses import dataclass
+from typing import TypeGuard
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from eande.foundations.checks import InputError
 from eande.inference.model import EmbedAndEmulate
 from eande.networks.mlp import ResidualMLP
 from eande.similarities.mixture import Mixture
 from eande.simulation.read.simulations import Simulations
+from eande.simulation.read.sources import take
+from eande.simulation.read.views import View, fixed_views
 
 # Strengths of the ridge that are compared, relative to the variance of the data.
 _STRENGTHS = torch.logspace(-6, 3, 19, dtype=torch.float64)
@@ -29,6 +34,8 @@ _LARGEST_LEVERAGE = 0.95
 # Directions of φ of which the data explain less than this share of the variance start at zero.
 _SMALLEST_SHARE = 1e-3
 _LARGEST_SHARE = 1 - 1e-6
+# Numbers of data that the regression takes in: more change it little, and cost minutes.
+_MOST_NUMBERS = 10**7
 # The first head is the linear posterior itself; the others begin beside it, and narrower.
 _FIRST_LOG_WEIGHT = 3.0
 _LOG_PRECISION_RANGE = 2.0
@@ -89,24 +96,27 @@ def _shrunk(covariance: Tensor, number: int) -> Tensor:
     return (1 - share) * covariance + share * diagonal
 
 
-def has_linear_start(model: EmbedAndEmulate) -> bool:
-    """Return whether a model can begin as a linear one."""
-    networks = (model.encoder, model.emulator)
-    linear = all(isinstance(part, ResidualMLP) and part.skip is not None for part in networks)
-    return linear and isinstance(model.similarity, Mixture) and model.similarity.temperature is None
-
-
 @torch.no_grad()
-def start_linear(model: EmbedAndEmulate, train: Simulations) -> None:
+def start_linear(model: EmbedAndEmulate, train: Simulations, views: View | None = None) -> None:
     """Give a model that was just made the weights of the linear-Gaussian posterior.
 
     Args:
         model: with two residual MLPs and a mixture.
         train: the simulations to train on.
+        views: what the encoder sees of a datum.
     """
-    y = torch.as_tensor(train.y[:])
+    encoder = model.encoder
+    emulator = model.emulator
+    similarity = model.similarity
+    if not (_has_skip(encoder) and _has_skip(emulator) and isinstance(similarity, Mixture)):
+        raise InputError(
+            "start: expected 'random' but for two residual MLPs with linear_skip=True and a "
+            "mixture, got 'linear'"
+        )
+    rows = max(2, min(len(train), _MOST_NUMBERS // math.prod(model.y_shape)))
+    y = torch.cat(list(fixed_views(views, take(train.y, slice(rows)))))
     x = model.y_standardizer(y).flatten(1)
-    z = model.phi_standardizer(train.phi)
+    z = model.phi_standardizer(train.phi[:rows])
     found = LinearFit.of(x, z)
     to_white = torch.linalg.inv(torch.linalg.cholesky(found.covariance))
     # In coordinates where Σ is the identity, S has these shares of the prior's variance left.
@@ -124,14 +134,17 @@ def start_linear(model: EmbedAndEmulate, train: Simulations) -> None:
     trusted = torch.where(explained > _SMALLEST_SHARE, trusted, 0.0)
     from_y = (trusted / (left * precision.sqrt())).unsqueeze(1) * guess
     from_phi = precision.sqrt().unsqueeze(1) * (axes.T @ to_white)
-    _set_linear(model.encoder, from_y, found.x_mean)
-    _set_linear(model.emulator, from_phi, found.z_mean)
-    _set_heads(model.similarity, n)
+    _set_linear(encoder, from_y, found.x_mean)
+    _set_linear(emulator, from_phi, found.z_mean)
+    _set_heads(similarity, n)
 
 
-def _set_linear(network: object, weights: Tensor, centre: Tensor) -> None:
+def _has_skip(network: nn.Module) -> TypeGuard[ResidualMLP]:
+    return isinstance(network, ResidualMLP) and network.skip is not None
+
+
+def _set_linear(network: ResidualMLP, weights: Tensor, centre: Tensor) -> None:
     """Make a residual MLP the map x ↦ W (x − centre), in its first outputs."""
-    assert isinstance(network, ResidualMLP)
     assert network.skip is not None
     rows = len(weights)
     network.skip.weight.zero_()
@@ -140,9 +153,8 @@ def _set_linear(network: object, weights: Tensor, centre: Tensor) -> None:
     network.last.bias[:rows] = -(weights @ centre).float()
 
 
-def _set_heads(similarity: object, n: int) -> None:
+def _set_heads(similarity: Mixture, n: int) -> None:
     """Let the first head lie at f with precision 1, the others near it."""
-    assert isinstance(similarity, Mixture)
     similarity.spread.weight.mul_(0.1)
     bias = similarity.spread.bias.view(similarity.heads, n + 2)
     bias[:, :n] = _DISTANCE * torch.randn(similarity.heads, n) / n**0.5

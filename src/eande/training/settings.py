@@ -57,6 +57,9 @@ class FitSettings:
             emulator, whose derivatives tell parameters apart, and an encoder of ReLUs.
         linear_skip: whether a linear map of their input is added to their output; False is the
             paper's.
+        start: the first weights: ``"random"``, or ``"linear"``, those of a ridge regression of φ on
+            the data, for vectors and the mixture. Where a problem is nearly linear fifty
+            simulations then suffice, and training over-fits soon: set ``validate_every``.
 
     **The loss**
 
@@ -117,6 +120,7 @@ class FitSettings:
     normalization: str = "none"
     activation: str | None = None
     linear_skip: bool = True
+    start: str = "random"
 
     loss: str = "symmetric"
     view_weight: float = 0.0
@@ -195,6 +199,7 @@ class FitSettings:
             "normalization": "batch",
             "activation": "relu",
             "linear_skip": False,
+            "start": "random",
             "loss": "symmetric",
             "view_weight": view_weight,
             "repulsion": "both",
@@ -303,6 +308,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "repulsion": ("both", "encoder"),
     "normalization": NORMALIZATIONS,
     "decayed": ("matrices", "all"),
+    "start": ("random", "linear"),
     "select_by": SELECTIONS,
     "precision": ("32-true", "bf16-mixed"),
     "device": ("auto", "cpu", "cuda"),
