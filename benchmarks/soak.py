@@ -333,13 +333,8 @@ def _keeps(before: dict[str, str]) -> None:
             raise Failed(f"{name}: was complete, and is not as it was")
 
 
-def kill_store(round: Round) -> None:
-    """Kill simulate again and again; then let it end."""
-    plan = _plan(round)
-    began = time.monotonic()
-    expected = _whole(round, plan)
-    # Workers need a second to start.
-    within = 0.7 * (time.monotonic() - began) + (0.0 if plan.executor is None else 1.0)
+def _prepare(round: Round, plan: Plan) -> None:
+    """Make the store that is to be done again, with failed or damaged simulations."""
     if plan.redo == "failed":
         flag = _failing(round)
         round.must(lambda: plan.simulate(plan.path))
@@ -348,13 +343,28 @@ def kill_store(round: Round) -> None:
         round.must(lambda: plan.simulate(plan.path))
         for file in round.rng.sample(_shards(plan.path), 2):
             _flip(file, round.rng)
+
+
+def _troubled(plan: Plan, trouble: Callable[[Callable[[], object]], None]) -> None:
+    """Run simulate under some trouble; what was complete must still be there."""
+    before = {} if plan.redo else _complete(plan.path)
+    good = _good(plan.path) if plan.redo == "failed" else {}
+    trouble(lambda: plan.simulate(plan.path, redo=plan.redo))
+    _keeps(before)
+    if good and not good.items() <= _good(plan.path).items():
+        raise Failed("simulations that had succeeded are lost or changed")
+
+
+def kill_store(round: Round) -> None:
+    """Kill simulate again and again; then let it end."""
+    plan = _plan(round)
+    began = time.monotonic()
+    expected = _whole(round, plan)
+    # Workers need a second to start.
+    within = 0.7 * (time.monotonic() - began) + (0.0 if plan.executor is None else 1.0)
+    _prepare(round, plan)
     for _ in range(round.rng.randrange(3, 8)):
-        before = {} if plan.redo else _complete(plan.path)
-        good = _good(plan.path) if plan.redo == "failed" else {}
-        round.kill(lambda: plan.simulate(plan.path, redo=plan.redo), within)
-        _keeps(before)
-        if good and not good.items() <= _good(plan.path).items():
-            raise Failed("simulations that had succeeded are lost or changed")
+        _troubled(plan, lambda work: round.kill(work, within))
     round.must(lambda: plan.simulate(plan.path, redo=plan.redo))
     round.must(lambda: plan.verify(expected))
     round.no_strays()
@@ -371,11 +381,11 @@ def fault_store(round: Round) -> None:
     """Let a disk fail under simulate."""
     plan = replace(_plan(round), executor=None)
     expected = _whole(round, plan)
+    _prepare(round, plan)
     for _ in range(4):
-        before = _complete(plan.path)
-        round.run(lambda: plan.simulate(plan.path), round.fault(plan.path, 40))
-        _keeps(before)
-    round.must(lambda: plan.simulate(plan.path))
+        fault = round.fault(plan.path, 40)
+        _troubled(plan, lambda work, fault=fault: round.run(work, fault))
+    round.must(lambda: plan.simulate(plan.path, redo=plan.redo))
     round.must(lambda: plan.verify(expected))
     round.no_strays()
 
