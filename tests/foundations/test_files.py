@@ -243,3 +243,15 @@ def test_a_file_system_without_locks_is_written_all_the_same(tmp_path, monkeypat
     clear_strays(tmp_path / "x.json")
     assert read_json(tmp_path / "x.json", "a document") == {"a": 1}
     assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_a_consistent_file_of_holes_is_refused_unread(tmp_path):
+    path = tmp_path / "model"
+    write_tensors(path, "model", {}, {"x": torch.ones(2**23)})
+    header = 8 + int.from_bytes(path.read_bytes()[:8], "little")
+    content = path.read_bytes()[:header]
+    size = path.stat().st_size
+    path.write_bytes(content)
+    os.truncate(path, size)
+    with pytest.raises(InputError, match="bytes on the disk instead of"):
+        read_tensors(path, "model")

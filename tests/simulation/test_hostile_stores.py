@@ -182,3 +182,15 @@ def test_a_record_of_another_plan_is_refused(path):
         with refusing() as caught:
             call()
         assert "expected records of 5 blocks" in str(caught.value)
+
+
+@pytest.mark.parametrize("folder", ["phi", "y", "commits"])
+def test_strays_behind_a_link_are_nobodys(path, tmp_path, folder):
+    outside = tmp_path / "outside"
+    shutil.move(path / folder, outside)
+    (path / folder).symlink_to(outside)
+    stray = outside / "0.1.deadbeef.tmp"
+    stray.write_text("precious")
+    with contextlib.suppress(eande.InputError):
+        simulate(45, path)
+    assert stray.read_text() == "precious"

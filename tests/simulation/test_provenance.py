@@ -482,3 +482,43 @@ def test_a_name_that_is_bound_later_is_no_setting():
     assert "captured" not in describe_simulator(simulator)
     later = 1.0
     assert describe_simulator(simulator)["captured"] == {"later": 1.0}
+
+
+def nested(function):
+    tools = {"a": {"b": function}}
+
+    def simulator(phi, rng):
+        return tools["a"]["b"](phi)
+
+    return simulator
+
+
+def called(sign):
+    class Tool:
+        def __call__(self, phi):
+            return phi
+
+    class Other:
+        def __call__(self, phi):
+            return -phi
+
+    Other.__name__ = Tool.__name__
+    Other.__qualname__ = Tool.__qualname__
+    tool = Tool() if sign > 0 else Other()
+
+    def simulator(phi, rng):
+        return tool(phi)
+
+    return simulator
+
+
+def test_functions_deep_in_dictionaries_and_callable_objects_count(tmp_path):
+    for name, one, other in (
+        ("nested", nested(lambda phi: phi), nested(lambda phi: -phi)),
+        ("called", called(1), called(-1)),
+    ):
+        store = tmp_path / name
+        eande.simulate(one, BOX, 20, store=store, progress=False)
+        eande.simulate(one, BOX, 30, store=store, progress=False)
+        with pytest.raises(eande.InputError, match=r"expected a store with simulator\.functions"):
+            eande.simulate(other, BOX, 40, store=store, progress=False)

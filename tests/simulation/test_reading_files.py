@@ -209,8 +209,11 @@ def test_of_netcdf_only_the_window_is_read(tmp_path):
     }
     as_netcdf(tmp_path / "run.nc", PHI[0], Y[0], **options)
     y = Simulations.from_files(tmp_path).y
+    before = (tmp_path / "run.nc").stat()
     damage_chunk(tmp_path / "run.nc", "y", 3)
     damage_chunk(tmp_path / "run.nc", "time", 0)
+    # As a disk does it, without a new time of change.
+    os.utime(tmp_path / "run.nc", ns=(before.st_atime_ns, before.st_mtime_ns))
     assert torch.equal(y.windows(torch.tensor([0]), torch.tensor([3]), 12)[0], Y32[0, 3:15])
     with pytest.raises(
         InputError, match=r"run\.nc, y: expected data that can be read, got OSError: "
@@ -249,3 +252,13 @@ print([name for name in ('xarray', 'dask', 'h5py', 'pandas') if name in sys.modu
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_file_that_was_replaced_is_not_read_with_the_parameters_of_the_old_one(npz):
+    simulations = Simulations.from_files(npz, phi="phi", y="y")
+    first = sorted(npz.iterdir())[0]
+    shape = simulations.y[0].shape
+    np.savez(first, phi=np.zeros(2), y=np.ones(tuple(shape)))
+    with pytest.raises(InputError, match=r"expected the file whose parameters were read"):
+        simulations.y[0]
+    assert torch.isfinite(simulations.y[1]).all()

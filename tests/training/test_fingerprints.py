@@ -74,3 +74,54 @@ def test_a_network_that_computes_something_else_is_another_call(few_simulations,
     ]
     assert found[0] == found[1]
     assert found[0][part] != found[2][part]
+
+
+def with_dropout(share):
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Dropout(share), nn.Linear(8, 4))
+
+
+def with_momentum(momentum):
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(2, 8), nn.BatchNorm1d(8, momentum=momentum), nn.Linear(8, 4))
+
+
+class Shy(nn.Linear):
+    """Does something of its own in training only, which nothing but its output shows."""
+
+    def __init__(self, factor):
+        super().__init__(2, 4)
+        self.factor = factor
+
+    def forward(self, x):
+        return super().forward(self.factor * x if self.training else x)
+
+
+def shy(factor):
+    torch.manual_seed(0)
+    return Shy(factor)
+
+
+@pytest.mark.parametrize("make", [with_dropout, with_momentum, shy])
+def test_a_network_that_differs_in_training_only_is_another_one(few_simulations, make):
+    own = fingerprint(few_simulations, encoder=make(0.1))
+    assert fingerprint(few_simulations, encoder=make(0.1)) == own
+    assert fingerprint(few_simulations, encoder=make(0.9)) != own
+
+
+class Rarely:
+    def __init__(self, share, factor):
+        self.share = share
+        self.factor = factor
+
+    def __call__(self, y, generator):
+        return y if torch.rand(1, generator=generator) > self.share else self.factor * y
+
+
+def test_a_view_that_seldom_does_something_is_known_by_its_settings(few_simulations):
+    own = fingerprint(few_simulations, views=Rarely(1e-9, -1))
+    assert fingerprint(few_simulations, views=Rarely(1e-9, -1)) == own
+    assert fingerprint(few_simulations, views=Rarely(1e-9, 0)) != own
+    windows = eande.Compose(eande.RandomWindow(2), Rarely(1e-9, -1))
+    others = eande.Compose(eande.RandomWindow(2), Rarely(1e-9, 0))
+    assert fingerprint(few_simulations, views=windows) != fingerprint(few_simulations, views=others)

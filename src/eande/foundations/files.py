@@ -38,6 +38,9 @@ _LARGEST_DOCUMENT = 2**26
 # Of a tensor's numbers: how many torch can count, and bytes of the widest.
 _MOST_NUMBERS = 2**60
 _WIDEST_NUMBER = 16
+# A file of more bytes has no numbers that a file system could store in so much less space.
+_LARGE = 2**24
+_FULLER = 20
 # The names of temporary files.
 _TEMPORARY = re.compile(r"(?P<name>.+)\.\d+\.[0-9a-f]{8}\.tmp", re.DOTALL)
 # What a reader is told of each tensor before any is read.
@@ -332,6 +335,7 @@ def read_tensors(
             raise _not_ours(path, kind, "it has no document")
         document = parse_json(path, text, f"an eande {kind}")
         room = os.fstat(file.fileno()).st_size - len(start)
+        _refuse_holes(path, kind, os.fstat(file.fileno()))
         shapes = _declared_shapes(path, kind, header, room)
         check(document, shapes)
         content = start + read_exactly(path, file, room)
@@ -366,6 +370,16 @@ def _read_header(path: Path, file: IO[bytes], kind: str) -> tuple[dict[str, Any]
     except InputError as error:
         raise _not_ours(path, kind, error) from None
     return header, length.to_bytes(8, "little") + text
+
+
+def _refuse_holes(path: Path, kind: str, state: os.stat_result) -> None:
+    """Refuse a large file of which the disk holds next to nothing: nobody wrote its numbers.
+
+    Some file systems do not say how much they hold.
+    """
+    held = 512 * state.st_blocks
+    if state.st_size > _LARGE and 0 < held < state.st_size / _FULLER:
+        raise _not_ours(path, kind, f"{held} bytes on the disk instead of {state.st_size}")
 
 
 def _declared_shapes(path: Path, kind: str, header: Mapping[str, Any], room: int) -> Shapes:

@@ -1,6 +1,7 @@
 """Preparing a fit: checking its arguments, splitting the simulations, checking the prior."""
 
 import copy
+import hashlib
 import math
 import warnings
 from collections.abc import Sequence
@@ -20,7 +21,7 @@ from eande.foundations.checks import (
     check_share,
 )
 from eande.foundations.paths import as_path
-from eande.foundations.seeds import derive_seed, generator
+from eande.foundations.seeds import derive_seed, generator, global_seed
 from eande.inference.model import EmbedAndEmulate
 from eande.inference.saving import probe
 from eande.priors.convert import as_prior, law_fingerprint
@@ -29,6 +30,7 @@ from eande.priors.prior import Prior
 from eande.simulation.read.simulations import Simulations, first_of_groups
 from eande.simulation.read.sources import digest, take
 from eande.simulation.read.views import View, fixed_views
+from eande.simulation.store.provenance import describe_simulator
 from eande.training.build import Networks
 from eande.training.settings import FitSettings
 
@@ -219,6 +221,7 @@ def call_fingerprint(
         "simulations": simulations.fingerprint(),
         "prior": law_fingerprint(prior),
         "views": digest(seen),
+        "settings of views": None if views is None else describe_simulator(views),
         "validation": validation,
     }
     if isinstance(validation, Simulations):
@@ -233,14 +236,22 @@ def call_fingerprint(
     return described
 
 
-def _describe_network(network: nn.Module | None, shape: Sequence[int]) -> str | None:
-    """Describe a given network by its weights and by what it makes of fixed inputs."""
+def _describe_network(network: nn.Module | None, shape: Sequence[int]) -> dict[str, str] | None:
+    """Describe a given network: its parts, its weights, and what it makes of fixed inputs.
+
+    In training it may do something else than after, so that both are looked at.
+    """
     if network is None:
         return None
     weights = [x for _, x in sorted(network.state_dict().items())]
+    described = {"parts": hashlib.sha256(repr(network).encode()).hexdigest()[:16]}
+    cpu = torch.device("cpu")
     try:
-        probed = probe(copy.deepcopy(network).cpu().eval(), shape, torch.device("cpu"))
+        copied = copy.deepcopy(network).cpu()
+        after = probe(copied.eval(), shape, cpu)
+        with global_seed(0, "probe"):
+            during = probe(copied.train(), shape, cpu)
     except (RuntimeError, ValueError, TypeError, IndexError):
         # What cannot run is refused, with the reason, when the model is built.
-        return digest(*weights)
-    return digest(*weights, probed)
+        return described | {"weights": digest(*weights)}
+    return described | {"weights": digest(*weights), "outputs": digest(after, during)}

@@ -31,6 +31,9 @@ from eande.simulation.read.npz import Identity, NpzFile
 from eande.simulation.read.parts import Parts, group_replicates
 from eande.simulation.read.sources import Source, as_index
 
+# Number, size and time of change of a file.
+State = tuple[int, int, int]
+
 _SUFFIXES = (".npz", ".nc", ".nc4", ".cdf")
 
 
@@ -44,8 +47,11 @@ def read_files(files: str | Path | Sequence[str | Path], phi: str | Sequence[str
     vectors: list[np.ndarray] = []
     shapes: list[tuple[int, ...]] = []
     variables: set[str] = set()
+    states: list[State] = []
     for path in paths:
         with reading(path):
+            # Before it is opened: what is put in its place later is another file.
+            states.append(_state(path))
             vector, shape, dtype, found = _open(path, names, several, y)
         if vectors and len(vector) != len(vectors[0]):
             raise InputError(
@@ -56,7 +62,8 @@ def read_files(files: str | Path | Sequence[str | Path], phi: str | Sequence[str
         vectors.append(vector)
         variables.update(found)
     parameters = torch.from_numpy(np.stack(vectors))
-    source = FileSource(np.arange(len(paths)), shapes[0], paths, y, sorted(variables - {y}))
+    others = sorted(variables - {y})
+    source = FileSource(np.arange(len(paths)), shapes[0], paths, y, others, states)
     return Parts(parameters, source, group_replicates(parameters))
 
 
@@ -71,6 +78,7 @@ class FileSource(Source):
         files: paths.
         y: name of the data in each file.
         others: other variables in the files, which need not be looked at.
+        states: of the files when their parameters were read.
     """
 
     def __init__(
@@ -79,12 +87,14 @@ class FileSource(Source):
         y_shape: tuple[int, ...],
         files: Sequence[Path],
         y: str,
-        others: Sequence[str] = (),
+        others: Sequence[str],
+        states: Sequence[State],
     ) -> None:
         super().__init__(rows, y_shape)
         self.files = tuple(files)
         self.y = y
         self.others = tuple(others)
+        self.states = tuple(states)
         # What was compared with its checksum.
         self._verified: set[Identity] = set()
 
@@ -93,6 +103,11 @@ class FileSource(Source):
         path = self.files[row]
         name = f"{path}, {self.y}"
         with reading_window(name, start, stop, self.y_shape[0], out):
+            if _state(path) != self.states[row]:
+                raise InputError(
+                    f"{path}: expected the file whose parameters were read, got another or a "
+                    "changed one: open the files again"
+                )
             if path.suffix.lower() == ".npz":
                 with NpzFile.open(path) as file:
                     out[...] = file.window(self.y, self.y_shape, start, stop, self._verified)
@@ -106,7 +121,12 @@ class FileSource(Source):
     def subset(self, index: Any) -> FileSource:
         """Return the source of the chosen data."""
         chosen = FileSource(
-            self.rows[as_index(index)], self.y_shape, self.files, self.y, self.others
+            self.rows[as_index(index)],
+            self.y_shape,
+            self.files,
+            self.y,
+            self.others,
+            self.states,
         )
         chosen._verified = self._verified
         return chosen
@@ -120,6 +140,12 @@ class FileSource(Source):
                 state = path.stat()
             total.update(f"\n{path} {state.st_size} {state.st_mtime_ns}".encode())
         return total.hexdigest()[:16]
+
+
+def _state(path: Path) -> State:
+    """Return what changes when a file is written or replaced."""
+    state = path.stat()
+    return state.st_ino, state.st_size, state.st_mtime_ns
 
 
 def _open(

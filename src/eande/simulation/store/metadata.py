@@ -8,6 +8,7 @@ each other.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
 import math
@@ -23,8 +24,8 @@ from eande.simulation.run.blocks import block_sizes
 from eande.simulation.store.shards import Layout
 
 FORMAT = 2
-# A commit record has the number of its block, in eight digits, as its name.
-_MOST_BLOCKS = 10**8
+# Each is a record of its own in one folder, and a number in memory.
+_MOST_BLOCKS = 10**7
 # No file system has as many bytes.
 _MOST_BYTES = 2**60
 _REMEDY = "put it back from a copy"
@@ -70,7 +71,7 @@ class Description:
                 f"got {blocks} of {have} simulations, {self.block_size} each"
             )
 
-    @property
+    @functools.cached_property
     def sizes(self) -> list[int]:
         """The size of every block there is to be."""
         return block_sizes(self.extents, self.block_size)

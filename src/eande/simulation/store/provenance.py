@@ -164,24 +164,37 @@ def _describe_functions(values: Mapping[str, Any], within: tuple[Any, ...] = ())
     """
     described: dict[str, str] = {}
     for name, value in values.items():
-        members: dict[str, Any] = {"": value}
-        if isinstance(value, list | tuple):
-            members = {f"[{place}]": member for place, member in enumerate(value)}
-        elif isinstance(value, Mapping):
-            members = {f"[{key}]": member for key, member in value.items()}
-        for place, member in members.items():
+        for place, member in _members(value).items():
             function = _as_function(member)
             if function is not None and _is_users(function):
                 described[f"{name}{place}"] = _digest_function(function, within)
     return described
 
 
+def _members(value: Any, depth: int = _DEPTH) -> dict[str, Any]:
+    """Return what a dictionary, list or tuple holds, by place; of another value, itself."""
+    if depth > 0 and isinstance(value, list | tuple):
+        found = {f"[{place}]": member for place, member in enumerate(value)}
+    elif depth > 0 and isinstance(value, Mapping):
+        found = {f"[{key}]": member for key, member in value.items()}
+    else:
+        return {"": value}
+    return {
+        f"{place}{inner}": member
+        for place, outer in found.items()
+        for inner, member in _members(outer, depth - 1).items()
+    }
+
+
 def _as_function(value: Any) -> Any:
-    """Return the Python function that a value is, or was compiled from; None if it is none."""
+    """Return the Python function that a value is, was compiled from, or does when it is called."""
     if isinstance(value, type):
         return None
     function = getattr(value, "py_func", value)
-    return function if isinstance(function, FunctionType) else None
+    if isinstance(function, FunctionType):
+        return function
+    called = getattr(type(value), "__call__", None)  # noqa: B004 (the function itself is wanted)
+    return called if isinstance(called, FunctionType) else None
 
 
 def _is_users(function: Any) -> bool:

@@ -434,7 +434,9 @@ class Store:
 def _clear(path: Path) -> None:
     """Remove what killed processes left of metadata and records; a block clears its own."""
     for folder in (path, path / "phi", path / "y", path / "commits"):
-        clear_folder(folder)
+        # Behind a link lies what is not the store's.
+        if not folder.is_symlink():
+            clear_folder(folder)
 
 
 def _is_new(path: Path) -> bool:
