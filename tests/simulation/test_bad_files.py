@@ -204,9 +204,7 @@ def test_files_that_change_after_opening_are_noticed(write, suffix, tmp_path):
     write(path, PHI[0], Y[0])
     y = Simulations.from_files(tmp_path).y
     write(path, PHI[0], np.concatenate([Y[0], Y[1]]))
-    with pytest.raises(
-        InputError, match=r", y: expected shape \(20, 3\) as in the first file, got \(40, 3\)"
-    ):
+    with pytest.raises(InputError, match=r"expected the file whose parameters were read, got ano"):
         y.windows(torch.tensor([0]), torch.tensor([0]), 5)
     path.unlink()
     with pytest.raises(InputError, match=f"run.{suffix}: expected a file, got nothing there"):
@@ -221,10 +219,10 @@ def test_files_that_change_after_opening_are_noticed(write, suffix, tmp_path):
 def test_a_damaged_member_fails_its_checksum(write, tmp_path):
     path = tmp_path / "run.npz"
     write(path, PHI[0], np.tile(Y[0], (100, 1)))
-    y = Simulations.from_files(tmp_path).y
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
+    y = Simulations.from_files(tmp_path).y
     with pytest.raises(
         InputError,
         match=r"run\.npz, y: expected data that can be read, got (BadZipFile: Bad "
@@ -237,10 +235,10 @@ def test_a_damaged_member_fails_its_checksum(write, tmp_path):
 def test_another_checksum_is_noticed(write, tmp_path):
     path = tmp_path / "run.npz"
     write(path, PHI[0], Y[0])
-    y = Simulations.from_files(tmp_path).y
     with zipfile.ZipFile(path) as archive:
         checksum = struct.pack("<L", archive.getinfo("y.npy").CRC)
     path.write_bytes(path.read_bytes().replace(checksum, b"\x01\x02\x03\x04"))
+    y = Simulations.from_files(tmp_path).y
     with pytest.raises(
         InputError, match=r"run\.npz, y: expected data that can be read, got BadZipFile: Bad CRC-32"
     ):
@@ -254,7 +252,9 @@ def test_an_array_shorter_than_its_header_says_is_noticed(length, tmp_path):
     with zipfile.ZipFile(tmp_path / "run.npz", "w") as archive:
         archive.writestr("y.npy", array.getvalue()[:-8])
         archive.writestr("more.npy", array.getvalue())
-    y = FileSource(np.arange(1), (T, K), [tmp_path / "run.npz"], "y")
+    state = (tmp_path / "run.npz").stat()
+    identity = (state.st_ino, state.st_size, state.st_mtime_ns)
+    y = FileSource(np.arange(1), (T, K), [tmp_path / "run.npz"], "y", [], [identity])
     with pytest.raises(
         InputError,
         match=r"run\.npz, y: expected data that can be read, got (EOFError: not as "
@@ -266,18 +266,18 @@ def test_an_array_shorter_than_its_header_says_is_noticed(length, tmp_path):
 def test_a_window_of_a_damaged_member_fails_its_checksum(tmp_path):
     path = tmp_path / "run.npz"
     as_npz(path, PHI[0], np.tile(Y[0], (100, 1)))
-    y = Simulations.from_files(tmp_path).y
     window = (torch.tensor([0]), torch.tensor([3]), 5)
-    expected = y.windows(*window)
+    expected = Simulations.from_files(tmp_path).y.windows(*window)
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 64
     path.write_bytes(content)
+    y = Simulations.from_files(tmp_path).y
     for _ in range(2):
         with pytest.raises(InputError, match=r"run\.npz, y.*got BadZipFile: Bad CRC-32"):
             y.windows(*window)
     content[len(content) // 2] ^= 64
     path.write_bytes(content)
-    assert torch.equal(y.windows(*window), expected)
+    assert torch.equal(Simulations.from_files(tmp_path).y.windows(*window), expected)
 
 
 def npy(header, numbers=b"", version=1):
@@ -366,5 +366,5 @@ def test_a_file_that_becomes_a_pipe_is_refused(tmp_path):
         y = Simulations.from_files(folder).y
         (folder / name).unlink()
         os.mkfifo(folder / name)
-        with pytest.raises(InputError, match="expected a file, got a pipe"):
+        with pytest.raises(InputError, match="expected the file whose parameters were read, got"):
             _ = y[:]

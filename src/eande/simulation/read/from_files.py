@@ -144,7 +144,10 @@ class FileSource(Source):
 
 def _state(path: Path) -> State:
     """Return what changes when a file is written or replaced."""
-    state = path.stat()
+    try:
+        state = path.stat()
+    except FileNotFoundError:
+        raise InputError(f"{path}: expected a file, got nothing there") from None
     return state.st_ino, state.st_size, state.st_mtime_ns
 
 
