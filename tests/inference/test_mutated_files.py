@@ -211,5 +211,5 @@ def test_a_large_file_of_zeros_is_refused_before_it_is_read(tmp_path):
     with path.open("wb") as file:
         file.write(len(text).to_bytes(8, "little") + text)
         file.truncate(8 + len(text) + end + more)
-    with pytest.raises(eande.InputError, match=r"first\.weight\.x: expected nothing of that name"):
+    with pytest.raises(eande.InputError, match=r"bytes on the disk instead of 40000"):
         eande.load(path)

@@ -238,11 +238,11 @@ def test_another_checksum_is_noticed(write, tmp_path):
     with zipfile.ZipFile(path) as archive:
         checksum = struct.pack("<L", archive.getinfo("y.npy").CRC)
     path.write_bytes(path.read_bytes().replace(checksum, b"\x01\x02\x03\x04"))
-    y = Simulations.from_files(tmp_path).y
+    # A member this small is read to its end with its header.
     with pytest.raises(
-        InputError, match=r"run\.npz, y: expected data that can be read, got BadZipFile: Bad CRC-32"
+        InputError, match=r"run\.npz: expected data that can be read, got BadZipFile: Bad CRC-32"
     ):
-        y[0]
+        Simulations.from_files(tmp_path)
 
 
 @pytest.mark.parametrize("length", [5, T])

@@ -97,6 +97,11 @@ def load(
         outlines.extend(_check_sizes(member, given) for member in members)
         if sum(x.numel() for x in similarity.values()) > _LARGEST_PRIOR:
             raise InputError(f"{path}: expected tensors of a similarity, got far larger ones")
+        for name, tensor in (("slope", "slope"), ("aim", "shift")):
+            said = known.similarity.get(name)
+            found = similarity.get(tensor)
+            if said is not None and (found is None or found.shape != (said,)):
+                raise InputError(f"{path}: similarity: expected {name} of its tensors, got {said}")
 
     document, tensors = read_tensors(path, "model", check)
     known, tensors = _current(path, document, tensors)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from eande.foundations.checks import InputError
+from eande.foundations.checks import InputError, show
 
 # Larger numbers are none that a study measures, and no axis of a figure can show them.
 _LARGEST = 1e100
@@ -75,7 +75,7 @@ def check_keys(name: str, found: Mapping[str, Any], expected: Iterable[str]) -> 
     """Refuse a dictionary without one of the keys."""
     for key in expected:
         if key not in found:
-            raise InputError(f"{name}: expected an entry {key!r}, got none")
+            raise InputError(f"{name}: expected an entry {show(key)}, got none")
 
 
 def check_labels(name: str, labels: Iterable[str]) -> None:

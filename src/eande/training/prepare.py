@@ -221,7 +221,7 @@ def call_fingerprint(
         "simulations": simulations.fingerprint(),
         "prior": law_fingerprint(prior),
         "views": digest(seen),
-        "settings of views": None if views is None else describe_simulator(views),
+        "settings of views": _describe_view(views),
         "validation": validation,
     }
     if isinstance(validation, Simulations):
@@ -234,6 +234,13 @@ def call_fingerprint(
         probes = networks.warm_start.probes().values()
         described["warm_start"] = digest(*(x for _, x in weights), *probes)
     return described
+
+
+def _describe_view(view: View | None) -> dict[str, Any] | None:
+    """Describe what a view does, whatever it is called."""
+    if view is None:
+        return None
+    return {key: value for key, value in describe_simulator(view).items() if key != "name"}
 
 
 def _describe_network(network: nn.Module | None, shape: Sequence[int]) -> dict[str, str] | None:
