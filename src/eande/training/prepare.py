@@ -2,6 +2,7 @@
 
 import copy
 import hashlib
+import inspect
 import math
 import warnings
 from collections.abc import Sequence
@@ -237,8 +238,8 @@ def call_fingerprint(
 
 
 def _describe_view(view: View | None) -> dict[str, Any] | None:
-    """Describe what a view does, whatever it is called."""
-    if view is None:
+    """Describe the settings of a view; functions, which may keep count, by what they do alone."""
+    if view is None or inspect.isfunction(view):
         return None
     return {key: value for key, value in describe_simulator(view).items() if key != "name"}
 
