@@ -24,6 +24,17 @@ Made = TypeVar("Made")
 _MESSAGE = re.compile(r"(?P<problem>.*?)(?: - at `\$(?P<place>.*)`)?", re.DOTALL)
 
 
+def import_msgspec() -> Any:
+    """Import msgspec, by which files are checked; models are trained and used without."""
+    try:
+        import msgspec
+    except ImportError:
+        raise ImportError(
+            "reading and writing files needs msgspec, got none: pip install msgspec"
+        ) from None
+    return msgspec
+
+
 def as_document(where: object, content: Any, kind: type[Document]) -> Document:
     """Turn JSON that was read into a document of that kind, or name the field that is wrong.
 
@@ -43,11 +54,10 @@ def as_document(where: object, content: Any, kind: type[Document]) -> Document:
         Traceback (most recent call last):
         eande.foundations.checks.InputError: plan.json: sizes[1]: expected `int`, got '3'
     """
-    import msgspec
-
+    msgspec = import_msgspec()
     try:
         # In JSON all keys are texts, also those that are numbers.
-        return msgspec.convert(content, kind, str_keys=True)
+        made: Document = msgspec.convert(content, kind, str_keys=True)
     except msgspec.ValidationError as error:
         found = _MESSAGE.fullmatch(str(error))
         assert found is not None
@@ -66,6 +76,7 @@ def as_document(where: object, content: Any, kind: type[Document]) -> Document:
         raise InputError(f"{where}: {field}{problem}") from None
     except (RecursionError, OverflowError, UnicodeError) as error:
         raise InputError(f"{where}: expected a document, got one that is not ({error})") from None
+    return made
 
 
 def read_document(path: Path, kind: type[Document], what: str) -> Document:

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from eande.foundations.checks import InputError, check_same
-from eande.foundations.documents import as_document
+from eande.foundations.documents import as_document, import_msgspec
 from eande.foundations.files import (
     check_writable,
     clear_strays,
@@ -165,6 +165,7 @@ class ResultFile:
         self._open = ExitStack()
         self._open.enter_context(alone(self.path, seconds=0))
         clear_strays(self.path)
+        import_msgspec()
         check_writable(self.path)
 
     def add(self, name: str, value: Any) -> None:
@@ -220,6 +221,7 @@ class StoredRuns:
         self._seen: tuple[int, ...] | None = None
         self._take_up()
         clear_strays(self.path)
+        import_msgspec()
         check_writable(self.path)
 
     def find(self, **key: Any) -> dict[str, Any] | None:
