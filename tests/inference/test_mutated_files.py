@@ -1,8 +1,8 @@
 """Files of valid checksum that say something else: they are read, or refused in one line.
 
 Documents and tensors are changed in one place each, in a process of limited memory. The variable
-EANDE_MUTATIONS sets how many changes are tried of each kind of file, 100 by default; EANDE_FLIPS
-how many bits are flipped, 300 by default and all of them for 0.
+EANDE_MUTATIONS sets how many changes are tried of each kind of file, 30 by default; EANDE_FLIPS
+how many bits are flipped, 100 by default and all of them for 0.
 """
 
 import json
@@ -25,8 +25,8 @@ from eande.similarities.prior_only import PriorOnly
 from helpers.mutation_runs import interrupted_fit
 
 BOX = eande.BoxPrior([-1, -1], [1, 1])
-CHANGES = int(os.environ.get("EANDE_MUTATIONS", "100"))
-FLIPS = int(os.environ.get("EANDE_FLIPS", "300"))
+CHANGES = int(os.environ.get("EANDE_MUTATIONS", "30"))
+FLIPS = int(os.environ.get("EANDE_FLIPS", "100"))
 
 
 def model(encoder=None, similarity=None, prior=BOX, y_shape=(2,)):

@@ -17,7 +17,7 @@ from helpers.fuzz import fuzzed
 from helpers.result_files import KINDS, RESULTS, consume, kind_of, small
 
 # More for a search of hours: EANDE_FUZZ=5000.
-COUNT = int(os.environ.get("EANDE_FUZZ", "300"))
+COUNT = int(os.environ.get("EANDE_FUZZ", "60"))
 STORED = sorted(RESULTS.rglob("*.json"))
 NAMES = [*KINDS, "samplers"]
 
