@@ -744,7 +744,7 @@ def main() -> None:
         size=f"{asked.minutes:g} minutes",
         settings={"minutes": asked.minutes, "only": asked.only, "lanes": asked.lanes},
         seed=asked.seed,
-        provenance=provenance("zarr", "msgspec", "filelock"),
+        provenance=provenance("zarr", "msgspec"),
     )
     end = time.monotonic() + 60 * asked.minutes
     reading, writing = os.pipe()
