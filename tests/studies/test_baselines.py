@@ -6,6 +6,7 @@ be.
 
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -114,7 +115,9 @@ def test_the_common_loop_trains_encoder_and_head(kind, data, monkeypatch):
     scores = [record["score"] for record in model.history]
     assert scores == [record["held_out_log_ratio"] for record in model.history]
     assert max(scores) > scores[-1] + 0.1, "the case is not hard enough"
-    assert tasks[0].validate(model).score == pytest.approx(max(scores), abs=1e-4)
+    assert tasks[0].validate(SimpleNamespace(candidate=model)).score == pytest.approx(
+        max(scores), abs=1e-4
+    )
     first, second, other = (train(seed, 2).state_dict() for seed in (3, 3, 4))
     assert all(torch.equal(first[name], second[name]) for name in first)
     moved = [name for name in first if not torch.equal(first[name], other[name])]

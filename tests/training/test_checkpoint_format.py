@@ -13,7 +13,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::eande.foundations.checks.EandeW
 def test_a_checkpoint_has_a_format_number(tmp_path):
     fit(checkpoint=tmp_path)
     document, _ = read_tensors(tmp_path / "main.safetensors", "checkpoint")
-    assert document["format"] == FORMAT == 3
+    assert document["format"] == FORMAT == 4
 
 
 @pytest.mark.parametrize("other", [1, FORMAT + 1, None])

@@ -58,9 +58,9 @@ class Regression:
         return {"loss": loss.detach()}
 
     @torch.no_grad()
-    def validate(self, model):
+    def validate(self, state):
         phi = self.held_out.phi
-        error = (model(self.held_out.y[:]) - phi).square().mean()
+        error = (state.candidate(self.held_out.y[:]) - phi).square().mean()
         spread = (phi - phi.mean(0)).square().mean()
         return Validated(0.5 * (spread / error).log().item(), {"error": error.item()})
 
@@ -96,9 +96,8 @@ def test_a_task_without_similarity_is_trained(linear_simulations):
     assert state.best_score == max(scores)
     assert state.best_epoch == seen[scores.index(max(scores))]["epoch"]
     # The best weights are those of the average, which is what was validated.
-    best = state.candidate
-    best.load_state_dict(state.best_weights)
-    assert task.validate(best).score == pytest.approx(max(scores), abs=1e-6)
+    state.candidate.load_state_dict(state.best_weights)
+    assert task.validate(state).score == pytest.approx(max(scores), abs=1e-6)
     # No more than the noise can be left of φ = y − noise, and little less: the box helps a little.
     assert 0.85 * NOISE < min(record["error"] for record in seen) ** 0.5 < NOISE
 

@@ -46,6 +46,7 @@ SILENT = {
     "width",
     "blocks",
     "micro_batch",
+    "max_steps",
     "steps_per_epoch",
     "validate_every",
     "patience",

@@ -1,48 +1,69 @@
 """How long a fit takes, and its learning rate on the way."""
 
+import itertools
+
 import pytest
 
-from eande.simulation.read.simulations import Simulations
-from eande.training.fit import fit
+from eande.foundations.checks import InputError
 from eande.training.loop import learning_rate_factor
-from eande.training.settings import FitSettings
-from helpers.linear_task import BOX
+from eande.training.settings import FitSettings, Schedule
 
 
 @pytest.mark.parametrize(
-    ("settings", "per_pass", "expected"),
+    ("settings", "expected"),
     [
-        ({}, 1, (2_000, 100, 200)),  # the paper's: 500 simulations in one batch
-        ({}, 18, (112, 5, 11)),
-        ({}, 2_000, (5, 1, 1)),
-        ({"steps_per_epoch": 100}, 1_000, (50, 2, 5)),
-        ({"epochs": 7, "restart_epochs": 9, "validate_every": 3}, 18, (7, 7, 3)),
+        ({"epochs": 2_000}, (2_000, 100, 200)),
+        ({"epochs": 5}, (5, 1, 1)),
+        ({"epochs": 7, "restart_epochs": 9, "validate_every": 3}, (7, 7, 3)),
     ],
 )
-def test_how_long_is_decided_by_what_is_said_or_by_steps_and_passes(settings, per_pass, expected):
-    assert FitSettings(**settings).schedule(per_pass) == expected
+def test_a_given_length_is_validated_ten_times_unless_said(settings, expected):
+    assert FitSettings(**settings).schedule() == expected
 
 
-@pytest.mark.thorough
-def test_a_fit_with_nothing_said_makes_two_thousand_steps():
-    """Checked by the first record alone.
+def test_a_found_length_is_validated_often_at_first():
+    """Before the first step, at least every twenty of the first 200, then forty times in all."""
+    schedule = Schedule(2_700, 2_700, None)
+    validated = [epoch for epoch in range(2_701) if schedule.validates(epoch)]
+    assert validated[:4] == [0, 5, 10, 15]
+    early = [epoch for epoch in validated if epoch <= 200]
+    assert max(b - a for a, b in itertools.pairwise(early)) <= 20
+    assert len(validated) < 80
+    given = FitSettings(epochs=50, validate_every=7).schedule()
+    assert [epoch for epoch in range(51) if given.validates(epoch)] == [7, 14, 21, 28, 35, 42, 49]
 
-    60 training pairs make one batch, so that an epoch is a step.
-    """
-    phi = BOX.sample(80, seed=0)
-    simulations = Simulations.from_arrays(phi, phi)
-    seen = []
 
-    def stop(record):
-        seen.append(record)
-        raise StopIteration
+def test_a_run_is_given_up_only_long_after_its_best_moment():
+    schedule = Schedule(900, 900, None)
+    assert not schedule.gives_up(100, best_epoch=50)
+    assert schedule.gives_up(161, best_epoch=50)
+    assert not Schedule(900, 900, 10).gives_up(900, best_epoch=10), "given lengths are kept"
 
-    with pytest.raises(StopIteration):
-        fit(simulations, BOX, validation=0.25, progress=False, callback=stop)
-    assert seen[0]["step"] == seen[0]["epoch"] == 200
-    assert seen[0]["learning_rate"] == pytest.approx(1e-3, rel=0.01), (
-        "after a tenth of 2,000 steps it has warmed up and hardly decayed"
-    )
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        ({"validate_every": 3}, "validate_every"),
+        ({"steps_per_epoch": 3}, "steps_per_epoch"),
+        ({"patience": 3}, "patience"),
+        ({"restart_epochs": 3}, "restart_epochs"),
+        ({"restarts": 3}, "restarts"),
+        ({"epochs": 3, "max_steps": 100}, "max_steps"),
+    ],
+)
+def test_settings_of_a_given_length_and_of_a_search_exclude_each_other(options, word):
+    with pytest.raises(InputError, match=word):
+        FitSettings(**options)
+
+
+def test_what_is_left_open_is_settled_by_the_number_of_simulations():
+    sizes = [FitSettings().resolved(n).batch_size for n in (100, 5_000, 100_000)]
+    assert sizes == [128, 256, 384]
+    given = FitSettings(epochs=3).resolved(100_000)
+    assert (given.batch_size, given.start, given.repulsion) == (500, "random", "both")
+    assert FitSettings(batch_size=7, start="linear").resolved(10).batch_size == 7
+    steps = [FitSettings().steps_of_search(n) for n in (100, 10_000, 100_000)]
+    assert steps == [4_000, 6_000, 14_285]
 
 
 def test_the_schedule_warms_up_and_decays():

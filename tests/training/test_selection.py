@@ -52,9 +52,10 @@ def watch_candidates(monkeypatch):
     candidates = []
     validate = ContrastiveTask.validate
 
-    def watched(task, model):
-        candidates.append({name: x.clone() for name, x in model.state_dict().items()})
-        return validate(task, model)
+    def watched(task, state):
+        weights = state.candidate.state_dict()
+        candidates.append({name: x.clone() for name, x in weights.items()})
+        return validate(task, state)
 
     monkeypatch.setattr(ContrastiveTask, "validate", watched)
     return candidates

@@ -105,7 +105,7 @@ def test_without_settings_a_warm_start_goes_on_with_its_own_similarity(
         made.append(build_model(*arguments, **options))
         raise EnoughSeenError
 
-    monkeypatch.setattr("eande.training.fit.build_model", watched)
+    monkeypatch.setattr("eande.training.run.build_model", watched)
     with pytest.raises(EnoughSeenError):
         fit(few_simulations, BOX, warm_start=first, progress=False)
     assert made[0].similarity.heads == 3

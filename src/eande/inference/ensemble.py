@@ -167,6 +167,7 @@ def ensemble(models: Sequence[EmbedAndEmulate]) -> EmbedAndEmulate:
     joint.encoder_rows = first.encoder_rows
     joint.emulator_rows = first.emulator_rows
     joint.members = tuple(members)
+    joint.tried = first.tried
     joint.history = [
         record | {"member": i} for i, member in enumerate(members) for record in member.history
     ]

@@ -240,6 +240,7 @@ def _load_one(stored: _Stored, outline: _Outline, given: _Given) -> EmbedAndEmul
                 "that computes something else"
             )
     model.history = document.history
+    model.tried = document.tried
     model.frozen = tuple(document.frozen)
     model.y_standardizer.largest = document.y_largest
     return model.requires_grad_(False).eval()

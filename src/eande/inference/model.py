@@ -97,6 +97,7 @@ class EmbedAndEmulate(nn.Module):
 
     Attributes:
         history: one record per validated epoch of training.
+        tried: the runs among which training chose, where it searched for its length.
         members: the models of an ensemble; empty for a single model.
         frozen: names of the parameters that were not trained, and will not be in a warm start.
         emulator_rows: parameters per pass of the emulator during inference, which bounds memory.
@@ -144,6 +145,7 @@ class EmbedAndEmulate(nn.Module):
         self.y_standardizer = y_standardizer or Standardizer(torch.zeros(()), torch.ones(()))
         self.phi_standardizer = phi_standardizer or Standardizer(torch.zeros(()), torch.ones(()))
         self.history: list[dict[str, float]] = []
+        self.tried: list[dict[str, Any]] = []
         self.members: tuple[EmbedAndEmulate, ...] = ()
         self.frozen: tuple[str, ...] = ()
         self.emulator_rows = _EMULATOR_ROWS
@@ -475,6 +477,7 @@ class EmbedAndEmulate(nn.Module):
             similarity=self.similarity.describe(),
             prior=self.prior.describe(),
             history=self.history,
+            tried=self.tried,
             frozen=list(self.frozen),
             y_largest=self.y_standardizer.largest,
         )

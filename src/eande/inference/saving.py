@@ -35,6 +35,7 @@ class ModelDocument:
         similarity: as :meth:`eande.similarities.similarity.Similarity.describe` has it.
         prior: as :meth:`eande.priors.prior.Prior.describe` has it.
         history: one record per validated epoch of training.
+        tried: the runs that training chose from; older files have none.
         frozen: names of the parameters that were not trained.
         y_largest: the largest standardised number among the training data; older files lack it.
     """
@@ -48,6 +49,7 @@ class ModelDocument:
     history: list[dict[str, int | float]]
     frozen: list[str] = field(default_factory=list)
     y_largest: float | None = None
+    tried: list[dict[str, int | float | str]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         """Refuse sizes that no model has."""

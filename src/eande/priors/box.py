@@ -1,5 +1,6 @@
 """The uniform distribution on a box, the usual prior."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -129,8 +130,9 @@ class BoxPrior(Prior):
         return torch.minimum(low + torch.special.ndtr(x) * (high - low), high)
 
     def unconstrained_log_prob(self, x: Tensor) -> Tensor:
-        """Return the standard normal log density up to a constant, in float64."""
-        return -self._as_points("x", x).double().square().sum(1) / 2
+        """Return the standard normal log density, in float64."""
+        square = self._as_points("x", x).double().square().sum(1)
+        return -(square + self.dimension * math.log(2 * math.pi)) / 2
 
     def describe(self) -> dict[str, Any]:
         """Return the corners and names."""

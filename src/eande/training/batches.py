@@ -86,7 +86,8 @@ class Batches:
 
     @classmethod
     def of(cls, simulations: Simulations, views: View | None, settings: FitSettings) -> Self:
-        """Make the batches of a fit."""
+        """Make the batches of a run, whose settings leave nothing open."""
+        assert settings.batch_size is not None
         return cls(
             simulations,
             views,

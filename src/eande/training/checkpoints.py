@@ -28,13 +28,15 @@ from eande.foundations.files import (
 )
 from eande.foundations.locks import locked
 from eande.inference.loading import check_numbers, check_weights, load_weights
+from eande.training.candidates import Candidates
 from eande.training.state import TrainingState
 
-# 3: all data in memory are in the fingerprint, and which member it is.
-FORMAT = 3
+# 4: candidates of held-out data, and a validation before the first step.
+FORMAT = 4
 _REMEDY = "use another folder, or delete it to begin anew"
 _MOST_STEPS = 2**53
 _MOMENTS = ("exp_avg", "exp_avg_sq", "step")
+_CANDIDATES = {"phi": torch.float32, "log_weight": torch.float64, "reached": torch.float64}
 
 
 @dataclass
@@ -63,7 +65,7 @@ class CheckpointDocument:
         """Refuse what no run comes to."""
         for name in ("epoch", "step", "best_epoch"):
             check_count(name, getattr(self, name), 0, at_most=_MOST_STEPS)
-        earlier = 0
+        earlier = -1
         for record in self.history:
             for name in ("epoch", "step"):
                 check_count(f"{name} in the history", record.get(name), 0, at_most=_MOST_STEPS)
@@ -74,7 +76,7 @@ class CheckpointDocument:
                 )
             earlier = int(record["epoch"])
         scores = {record["epoch"]: record.get("score") for record in self.history}
-        expected = scores.get(self.best_epoch) if self.best_epoch else -math.inf
+        expected = scores.get(self.best_epoch, None if self.best_epoch else -math.inf)
         # As texts: a NaN is not equal to itself.
         if str(expected) != str(self.best_score):
             raise InputError(
@@ -99,6 +101,11 @@ def save_state(state: TrainingState[nn.Module], path: Path, fingerprint: Mapping
         parts["average"] = state.average.state_dict()
     if state.bank is not None:
         parts["bank"] = state.bank.state_dict()
+    if state.candidates is not None:
+        parts["candidates"] = {
+            name: torch.as_tensor(value, dtype=_CANDIDATES[name])
+            for name, value in state.candidates._asdict().items()
+        }
     for index, moments in state.optimizer.state_dict()["state"].items():
         tensors = {name: torch.as_tensor(value) for name, value in moments.items()}
         parts[f"optimizer.{index}"] = tensors
@@ -144,6 +151,10 @@ def restore_state(
     if state.bank is not None:
         for name, tensor in parts["bank"].items():
             setattr(state.bank, name, tensor)
+    if "candidates" in parts:
+        found = parts["candidates"]
+        reached = found["reached"].item()
+        state.candidates = Candidates(found["phi"], found["log_weight"], reached)
     moments: dict[int, dict[str, Tensor]] = {}
     for name, tensor in parts.get("optimizer", {}).items():
         index, rest = name.split(".", 1)
@@ -202,7 +213,7 @@ def _check_parts(
     if stray:
         raise InputError(f"{path}: expected tensors of a run, got {show(min(stray))}, too")
     expected = ["model"]
-    if document.best_epoch:
+    if math.isfinite(document.best_score):
         expected.append("best")
     if state.average is not None:
         expected.append("average")
@@ -217,6 +228,8 @@ def _check_parts(
         raise InputError(f"{path}: expected the losses of {document.steps_since} steps, got others")
     for name, tensor in losses.items():
         check_shape(f"{path}: losses.{name}", tensor, (document.steps_since,))
+    if "candidates" in parts:
+        check_weights(f"{path}: candidates", own["candidates"], parts["candidates"])
     if state.bank is not None:
         bank = parts.get("bank", {})
         check_weights(f"{path}: bank", own["bank"], bank)
@@ -243,6 +256,13 @@ def _own_tensors(
             for name in _MOMENTS:
                 moment = number if name == "step" else parameter.detach()
                 own["optimizer"][f"{index}.{name}"] = moment
+    if "candidates" in parts:
+        # As many data as the file says, and parameters of as many dimensions.
+        shape = (*parts["candidates"].get("phi", number).shape, 1, 1, 1)[:3]
+        shapes = {"phi": shape, "log_weight": shape[:2], "reached": ()}
+        own["candidates"] = {
+            name: number.new_empty(shapes[name], dtype=kind) for name, kind in _CANDIDATES.items()
+        }
     if state.bank is not None:
         rows = len(parts.get("bank", {}).get("groups", number.new_zeros(0)).reshape(-1))
         bank = state.bank.state_dict()

@@ -1,16 +1,15 @@
 """fit: from simulations to a model.
 
 Data flow: simulations → split → batches of views → embeddings → loss → step → average → validation
-→ best weights. The loop is in :mod:`eande.training.loop`, the loss of a batch in
-:mod:`eande.training.contrastive`, the equations in :mod:`eande.training.losses`.
+→ best weights. What is trained for how long is found in :mod:`eande.training.search`, where it is
+not given; one run is in :mod:`eande.training.run`, its loop in :mod:`eande.training.loop`, the loss
+of a batch in :mod:`eande.training.contrastive`, the equations in :mod:`eande.training.losses`.
 """
 
-import copy
-import math
 import warnings
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from numbers import Real
 from pathlib import Path
 from typing import Any
@@ -32,25 +31,32 @@ from eande.foundations.seeds import derive_seed
 from eande.inference.ensemble import ensemble
 from eande.inference.model import EmbedAndEmulate
 from eande.inference.normalizer import ENOUGH_DRAWS
-from eande.priors.prior import Prior
 from eande.similarities.prior_only import PriorOnly
 from eande.similarities.similarity import Similarity
 from eande.simulation.read.simulations import Simulations
 from eande.simulation.read.views import View
-from eande.training.batches import Batches
-from eande.training.build import Networks, build_model, check_members
-from eande.training.checkpoints import CheckpointStore, using
-from eande.training.contrastive import ContrastiveTask
-from eande.training.loop import Loop
-from eande.training.negatives import MemoryBank
+from eande.training.build import Networks, check_members
+from eande.training.checkpoints import using
 from eande.training.prepare import call_fingerprint, check_types, split, training_prior
-from eande.training.settings import FitSettings
+from eande.training.run import Call, Run, Split
+from eande.training.search import Found, Search, folds, standard_error
+from eande.training.settings import MANY, FitSettings
 from eande.training.state import Record, TrainingState
-from eande.training.validation import HeldOut
+from eande.training.validation import held_out_log_ratios
 
 # Data on disk of no more bytes than this are read once and kept in memory.
 _SMALL = 100_000_000
 _MOST_MEMBERS = 1_000
+# Fewer different parameters than this cannot be held out in turn.
+_FEWEST_IN_FOLDS = 10
+# A found model is kept if its score is so many standard errors above the prior's: the best of many
+# looks is above by chance.
+_TIMES_ERROR = 2.0
+_REMEDIES = (
+    "more simulations help, fewer weights (width, blocks), or an encoder that knows what the data "
+    "are: a series of n numbers given as shape (1, n), a field as (1, height, width), or encoder= "
+    "of your own"
+)
 
 
 def fit(
@@ -115,17 +121,13 @@ def fit(
             f"members: expected 1 with warm_start=, got {members}: every member would start alike"
         )
     check_members(members, encoder, emulator)
-    train, held_out = (
-        part.in_memory(_SMALL) for part in split(simulations, validation, settings.seed)
-    )
     prior = training_prior(prior, simulations, validation)
     fingerprint = {}
     if folder is not None:
         share = float(validation) if isinstance(validation, Real) else validation
         fingerprint = call_fingerprint(simulations, prior, settings, views, networks, share)
+    splits = _splits(simulations, validation, settings, members)
     fabric = _make_fabric(settings)
-    call = _Call(train, held_out, prior, views, settings, networks, fabric, members)
-    models: list[EmbedAndEmulate] = []
     try:
         devices = [fabric.device] if fabric.device.type == "cuda" else []
         with (
@@ -133,103 +135,70 @@ def fit(
             torch.random.fork_rng(devices=devices),
             _progress(progress) as bar,
         ):
-            for number in range(members):
-                run = _Run(call, number, folder, fingerprint, bar, callback)
-                state = run.best_start()
-                run.loop.run(state, run.loop.schedule.epochs, "main", run.label)
-                models.append(run.finish(state))
+            call = Call(prior, views, networks, fabric, bar, callback, folder, fingerprint)
+            if settings.epochs is None:
+                return _search(Search(call, settings, splits), members)
+            return _train(call, settings, splits[0], members)
     except KeyboardInterrupt:
         if folder is not None:
             raise KeyboardInterrupt(
                 f"stopped; the same call goes on from the latest checkpoint in {folder}"
             ) from None
         raise
+
+
+def _splits(
+    simulations: Simulations,
+    validation: float | Simulations | None,
+    settings: FitSettings,
+    members: int,
+) -> list[Split]:
+    """Return the simulations to train on and those to hold out: once, or in folds where few."""
+    small = len(simulations.groups.unique())
+    by_folds = settings.epochs is None and validation is None and members == 1
+    if by_folds and _FEWEST_IN_FOLDS <= small < MANY:
+        return folds(simulations.in_memory(_SMALL), settings.seed)
+    parts = split(simulations, validation, settings.seed)
+    train, held_out = (part.in_memory(_SMALL) for part in parts)
+    return [Split(train, held_out)]
+
+
+def _train(call: Call, settings: FitSettings, split: Split, members: int) -> EmbedAndEmulate:
+    """Return the model of a run of given length, or the ensemble of several."""
+    models = []
+    for number in range(members):
+        own = settings.resolved(len(split.train))
+        label = "training"
+        # Which member, not of how many: a later call may add some.
+        fingerprint = call.fingerprint | {"member": number if members > 1 else None}
+        shared = replace(call, fingerprint=fingerprint)
+        if number > 0:
+            own = replace(own, seed=derive_seed(settings.seed, "member", number))
+        if members > 1:
+            label = f"member {number + 1} of {members}"
+            folder = None if call.folder is None else call.folder / f"member-{number}"
+            shared = replace(shared, folder=folder, callback=_of_member(call.callback, number))
+        run = Run(shared, split, own, number=number * settings.restarts)
+        state = run.best_start()
+        run.loop.run(state, run.loop.schedule.epochs, "main", label)
+        run.store.forget_starts(settings.restarts)
+        models.append(_finish(run, state))
     return models[0] if members == 1 else ensemble(models)
 
 
-@dataclass(frozen=True)
-class _Call:
-    """What all members of a fit share."""
-
-    train: Simulations
-    held_out: Simulations
-    prior: Prior
-    views: View | None
-    settings: FitSettings
-    networks: Networks
-    fabric: Fabric
-    members: int
-
-
-class _Run:
-    """The fit of one model: short starts, then the best of them to the end.
-
-    Args:
-        call: what all members share.
-        number: of the member.
-        folder: of the fit's checkpoints, None for none.
-        fingerprint: what identifies the call.
-        bar: a progress bar, None for none.
-        callback: called with every record of the history.
-    """
-
-    def __init__(
-        self,
-        call: _Call,
-        number: int,
-        folder: Path | None,
-        fingerprint: dict[str, Any],
-        bar: Progress | None,
-        callback: Callable[[Record], None] | None,
-    ) -> None:
-        self.call = call
-        self.number = number
-        self.settings = call.settings
-        if number > 0:
-            seed = derive_seed(call.settings.seed, "member", number)
-            self.settings = replace(call.settings, seed=seed)
-        self.label = "training"
-        # Which member, not of how many: a later call may add some.
-        fingerprint = fingerprint | {"member": number if call.members > 1 else None}
-        if call.members > 1:
-            self.label = f"member {number + 1} of {call.members}"
-            folder = None if folder is None else folder / f"member-{number}"
-            callback = None if callback is None else _of_member(callback, number)
-        self.store = CheckpointStore(folder, fingerprint, self.settings.checkpoint_seconds)
-        self.task = ContrastiveTask(
-            call.fabric,
-            self.settings,
-            Batches.of(call.train, call.views, self.settings),
-            HeldOut(call.held_out, call.views, self.settings.normalizer_draws),
-        )
-        self.loop = Loop(call.fabric, self.task, self.store, bar, callback)
-
-    def begin(self, start: int) -> TrainingState[EmbedAndEmulate]:
-        """Return the state of a start before its first step."""
-        call = self.call
-        number = self.number * self.settings.restarts + start
-        model = build_model(
-            call.train, call.views, call.prior, self.settings, call.networks, start=number
-        )
-        return _first_state(model.to(call.fabric.device), self.settings)
-
-    def best_start(self) -> TrainingState[EmbedAndEmulate]:
-        """Return the state to train on: the best of the short starts, where there are several."""
-        state = self.begin(0)
-        if self.settings.restarts == 1 or self.store.has("main"):
-            return state
-        for start in range(self.settings.restarts):
-            challenger = self.begin(start)
-            label = f"start {start + 1} of {self.settings.restarts}"
-            self.loop.run(challenger, self.loop.schedule.short_epochs, f"start-{start}", label)
-            if challenger.best_score > state.best_score:
-                state = challenger
-        return state
-
-    def finish(self, state: TrainingState[EmbedAndEmulate]) -> EmbedAndEmulate:
-        """Return the model of a run that came to its end."""
-        self.store.forget_starts(self.settings.restarts)
-        return _finish(self.task, state)
+def _search(search: Search, members: int) -> EmbedAndEmulate:
+    """Return the model of a run whose length was found, or the ensemble of several."""
+    found = search.find()
+    made = search.models(found, members)
+    models = [model for model, _ in made]
+    model = models[0] if len(models) == 1 else ensemble(models)
+    model.tried = models[0].tried
+    log_ratios = torch.cat([own for _, own in made]) if len(search.splits) > 1 else made[0][1]
+    reached = log_ratios.mean().item()
+    if reached > _TIMES_ERROR * standard_error(log_ratios):
+        return model
+    _warn_of_prior(reached, _advice_after(found))
+    return model.with_similarity(PriorOnly(model.similarity))
 
 
 def _default_settings(warm_start: object) -> FitSettings:
@@ -256,65 +225,35 @@ def _progress(shown: bool) -> Any:
     return Progress(text, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
 
 
-def _of_member(callback: Callable[[Record], None], member: int) -> Callable[[Record], None]:
+def _of_member(
+    callback: Callable[[Record], None] | None, member: int
+) -> Callable[[Record], None] | None:
+    if callback is None:
+        return None
     return lambda record: callback(record | {"member": member})
 
 
-def _first_state(model: EmbedAndEmulate, settings: FitSettings) -> TrainingState[EmbedAndEmulate]:
-    """Return the state of a run before its first step."""
-    # Validation must not need more memory than training does.
-    rows = settings.micro_batch or settings.batch_size
-    model.encoder_rows = min(model.encoder_rows, rows)
-    bank = None
-    if settings.memory_bank:
-        bank = MemoryBank(settings.memory_bank, settings.embedding_dimension).to(model.device)
-    return TrainingState.begin(
-        model,
-        learning_rate=settings.learning_rate,
-        weight_decay=settings.weight_decay,
-        decayed=settings.decayed,
-        ema=settings.ema,
-        bank=bank,
-    )
-
-
-def _finish(task: ContrastiveTask, state: TrainingState[EmbedAndEmulate]) -> EmbedAndEmulate:
+def _finish(run: Run, state: TrainingState[EmbedAndEmulate]) -> EmbedAndEmulate:
     """Return the best model seen; the prior itself counts, with its score of 0."""
-    if not state.best_weights or not math.isfinite(state.best_score):
-        raise RuntimeError(
-            "training failed: no validation gave a finite held-out score; does the encoder return "
-            "NaN outside training?"
-        )
-    # A copy is not compiled: inference comes in other shapes, and would be compiled anew for each.
-    model = copy.deepcopy(state.model) if task.settings.compile else state.model
-    model = model.requires_grad_(False).eval()
-    model.load_state_dict(state.best_weights)
-    model.history = state.history
+    model = run.finished(state)
     reached = state.best_score
-    draws = state.best_record().get("effective_draws", 0.0)
-    if draws < ENOUGH_DRAWS:
-        # Too few draws flatter a sharp model: look once more, with many.
-        score = task.held_out.score(model, widest=100)
-        reached = score.by(task.settings.select_by)
-        draws = score.effective_draws
-    if reached <= 0:
-        warnings.warn(
-            "on held-out data the model is no better than the prior "
-            f"({reached:.3g} nats, the prior's own score is 0), so it returns the prior: "
-            f"{_advice(state)}",
-            EandeWarning,
-            stacklevel=4,
-        )
-        return model.with_similarity(PriorOnly(model.similarity))
-    if draws < ENOUGH_DRAWS:
-        warnings.warn(
-            f"the held-out score ({reached:.3g} nats) rests on an effective sample size of "
-            f"{draws:.0f} prior draws for some data and may flatter the model; raise "
-            "normalizer_draws",
-            EandeWarning,
-            stacklevel=4,
-        )
-    return model
+    if state.best_record().get("effective_draws", 0.0) < ENOUGH_DRAWS:
+        # Too few draws flatter a sharp model: look once more, where its posteriors are.
+        log_ratios = held_out_log_ratios(model, run.held_out, run.settings.seed)
+        reached = min(reached, log_ratios.mean().item())
+    if reached > 0:
+        return model
+    _warn_of_prior(reached, _advice(state))
+    return model.with_similarity(PriorOnly(model.similarity))
+
+
+def _warn_of_prior(reached: float, advice: str) -> None:
+    warnings.warn(
+        "on held-out data the model is no better than the prior "
+        f"({reached:.3g} nats, the prior's own score is 0), so it returns the prior: {advice}",
+        EandeWarning,
+        stacklevel=5,
+    )
 
 
 def _advice(state: TrainingState[EmbedAndEmulate]) -> str:
@@ -325,8 +264,14 @@ def _advice(state: TrainingState[EmbedAndEmulate]) -> str:
             "simulations"
         )
     return (
-        f"it over-fits, for that score fell to {state.history[-1]['score']:.3g} in training; more "
-        "simulations help, fewer weights (width, blocks), or an encoder that knows what the data "
-        "are: a series of n numbers given as shape (1, n), a field as (1, height, width), or "
-        "encoder= of your own"
+        f"it over-fits, for that score fell to {state.history[-1]['score']:.3g} in training; "
+        f"{_REMEDIES}"
+    )
+
+
+def _advice_after(found: Found) -> str:
+    """Return what may help a search that found nothing."""
+    return (
+        f"in {len(found.trials)} runs of up to {max(trial.steps for trial in found.trials)} steps "
+        f"nothing was learned that holds on other data. If the data say something, {_REMEDIES}"
     )

@@ -36,9 +36,8 @@ _SMALLEST_SHARE = 1e-3
 _LARGEST_SHARE = 1 - 1e-6
 # Numbers of data that the regression takes in: more change it little, and cost minutes.
 _MOST_NUMBERS = 10**7
-# The first head is the linear posterior itself; the others begin beside it, and narrower.
-_FIRST_LOG_WEIGHT = 3.0
-_LOG_PRECISION_RANGE = 2.0
+# All heads begin near the linear posterior with one weight, some wider and some narrower.
+_LOG_PRECISION_RANGE = 0.5
 _DISTANCE = 0.3
 
 
@@ -139,6 +138,12 @@ def start_linear(model: EmbedAndEmulate, train: Simulations, views: View | None 
     _set_heads(similarity, n)
 
 
+def can_start_linear(model: EmbedAndEmulate) -> bool:
+    """Return whether a model has the parts that a linear start gives weights to."""
+    skips = _has_skip(model.encoder) and _has_skip(model.emulator)
+    return skips and isinstance(model.similarity, Mixture)
+
+
 def _has_skip(network: nn.Module) -> TypeGuard[ResidualMLP]:
     return isinstance(network, ResidualMLP) and network.skip is not None
 
@@ -154,11 +159,11 @@ def _set_linear(network: ResidualMLP, weights: Tensor, centre: Tensor) -> None:
 
 
 def _set_heads(similarity: Mixture, n: int) -> None:
-    """Let the first head lie at f with precision 1, the others near it."""
+    """Let the first head lie at f, the others near it, with precisions near 1."""
     similarity.spread.weight.mul_(0.1)
     bias = similarity.spread.bias.view(similarity.heads, n + 2)
     bias[:, :n] = _DISTANCE * torch.randn(similarity.heads, n) / n**0.5
     bias[:, n] = 0
-    bias[:, n + 1] = torch.linspace(0, _LOG_PRECISION_RANGE, similarity.heads)
+    ends = (-_LOG_PRECISION_RANGE / 2, _LOG_PRECISION_RANGE / 2)
+    bias[:, n + 1] = torch.linspace(*ends, similarity.heads)
     bias[0, :n] = 0
-    bias[0, n] = _FIRST_LOG_WEIGHT

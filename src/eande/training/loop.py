@@ -20,7 +20,7 @@ from eande.foundations.seeds import derive_seed, seed_global
 from eande.inference.cuda_graphs import Function, GraphedFunction
 from eande.training.batches import Batch, Batches
 from eande.training.checkpoints import CheckpointStore
-from eande.training.settings import FitSettings
+from eande.training.settings import FitSettings, Schedule
 from eande.training.state import Record, TrainingState
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -49,8 +49,8 @@ class Task(Protocol[Model]):
     def gradient(self, state: TrainingState[Model], *inputs: Tensor) -> dict[str, Tensor]:
         """Accumulate the gradient of a batch and return the parts of its loss, ``loss`` in all."""
 
-    def validate(self, model: Model) -> Validated:
-        """Score a model on held-out pairs."""
+    def validate(self, state: TrainingState[Model]) -> Validated:
+        """Score the candidate of a run on held-out pairs."""
 
 
 class Loop(Generic[Model]):
@@ -62,6 +62,7 @@ class Loop(Generic[Model]):
         store: where checkpoints go.
         bar: a progress bar, None for none.
         callback: called with every record of the history.
+        schedule: how long, and when to validate; None for that of the settings.
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class Loop(Generic[Model]):
         store: CheckpointStore,
         bar: Progress | None = None,
         callback: Callable[[Record], None] | None = None,
+        schedule: Schedule | None = None,
     ) -> None:
         self.fabric = fabric
         self.task = task
@@ -78,7 +80,7 @@ class Loop(Generic[Model]):
         self.bar = bar
         self.callback = callback
         self.settings = task.settings
-        self.schedule = self.settings.schedule(task.batches.per_pass)
+        self.schedule = schedule or self.settings.schedule()
         self._steps = task.batches.steps_per_epoch * self.schedule.epochs
 
     def run(self, state: TrainingState[Model], until: int, name: str, label: str) -> None:
@@ -99,17 +101,20 @@ class Loop(Generic[Model]):
         module, optimizer = self.fabric.setup(state.model, state.optimizer)
         gradient = self._gradient_of(state)
         shown = None if self.bar is None else self.bar.add_task(label, total=until)
+        if state.step == 0 and not state.history and self.schedule.validates(0):
+            state.model.eval()
+            self.validate(state)
         self._show(shown, label, state)
         state.model.train()
-        while state.epoch < until and not self._out_of_patience(state):
+        while state.epoch < until and not self._ended(state):
             for batch in self.task.batches.epoch(state.epoch):
                 state.note(self.step(state, module, optimizer, gradient, batch))
             state.epoch += 1
-            if state.epoch % self.schedule.validate_every == 0 or state.epoch == until:
+            if self.schedule.validates(state.epoch) or state.epoch == until:
                 state.model.eval()
                 self.validate(state)
                 state.model.train()
-            final = state.epoch == until or self._out_of_patience(state)
+            final = state.epoch == until or self._ended(state)
             self.store.save(state, name, final=final)
             self._show(shown, label, state)
         if self.bar is not None and shown is not None:
@@ -160,12 +165,12 @@ class Loop(Generic[Model]):
         means = state.losses_since().items()
         record |= {name: values.double().mean().item() for name, values in means}
         state.losses = []
-        if not math.isfinite(record["loss"]):
+        if not math.isfinite(record.get("loss", 0.0)):
             raise RuntimeError(
                 f"training diverged: the loss became {record['loss']} in epoch {state.epoch}; "
                 "lower learning_rate, or look for NaN in what views= returns"
             )
-        validated = self.task.validate(state.candidate)
+        validated = self.task.validate(state)
         record["learning_rate"] = state.optimizer.param_groups[0]["lr"]
         record |= validated.record | {"score": validated.score}
         if self.settings.select_by == "last":
@@ -186,10 +191,14 @@ class Loop(Generic[Model]):
             reached = f", held-out {state.best_score:.3f} nats"
         self.bar.update(shown, completed=state.epoch, description=label + reached)
 
-    def _out_of_patience(self, state: TrainingState[Model]) -> bool:
+    def _ended(self, state: TrainingState[Model]) -> bool:
+        """Return whether a run ends before its time: its best moment is long past."""
+        if not state.history or state.history[-1]["epoch"] != state.epoch:
+            return False
+        if self.schedule.gives_up(state.epoch, state.best_epoch) and state.fell():
+            return True
         patience = self.settings.patience
-        validated = bool(state.history) and state.history[-1]["epoch"] == state.epoch
-        return validated and patience is not None and state.epoch - state.best_epoch >= patience
+        return patience is not None and state.epoch - state.best_epoch >= patience
 
 
 def learning_rate_factor(step: int, steps: int, warmup: float) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from numbers import Integral, Real
 from types import NoneType
 from typing import Any, NamedTuple, Self, get_args, get_type_hints
@@ -24,17 +24,59 @@ from eande.similarities.similarity import Similarity, as_similarity
 from eande.training.losses import LOSSES
 from eande.training.validation import SELECTIONS
 
-# How long to train where nothing is said: steps, and passes over the simulations at least.
-_STEPS = 2_000
-_PASSES = 5
+# Pairs per step of a fit of that many epochs.
+_BATCH_SIZE = 500
+# Those of a search, by the number of simulations that they are for: a step of half the size takes a
+# third of the time, and many simulations are worth larger ones.
+MANY = 2_000
+_BATCH_SIZES = {MANY: 128, 20_000: 256}
+_LARGEST_BATCH = 384
+# Steps of all runs of a search: at least so many, more with many simulations.
+_STEPS = 6_000
+_SIMULATIONS_PER_STEP = 7
+# Where few simulations are worth an ensemble of five, each of its members must be cheap.
+_STEPS_OF_FEW = 4_000
+# Between two validations of a search lie a tenth of the steps so far, within these bounds.
+_FEWEST_BETWEEN = 5
+_MOST_BETWEEN = 20
+_VALIDATIONS = 40
+# A run of a search that over-fits ends this many steps after twice its best moment.
+_LOST_STEPS = 60
+# Fields that describe a run of given length.
+_OF_GIVEN_LENGTH = (
+    "steps_per_epoch",
+    "validate_every",
+    "patience",
+    "restart_epochs",
+)
 
 
 class Schedule(NamedTuple):
-    """Epochs of the training, of a short start, and between validations."""
+    """Epochs of the training, of a short start, and between validations.
+
+    Args:
+        epochs: of the whole run.
+        short_epochs: of a short start.
+        validate_every: epochs between validations; None for often at first, and then more seldom,
+            from before the first step on.
+    """
 
     epochs: int
     short_epochs: int
-    validate_every: int
+    validate_every: int | None
+
+    def validates(self, epoch: int) -> bool:
+        """Return whether a run is validated after so many epochs."""
+        if self.validate_every is not None:
+            return epoch > 0 and epoch % self.validate_every == 0
+        between = min(max(_FEWEST_BETWEEN, epoch // 10), _MOST_BETWEEN)
+        if epoch >= 10 * _MOST_BETWEEN:
+            between = max(_MOST_BETWEEN, self.epochs // _VALIDATIONS)
+        return epoch % between == 0
+
+    def gives_up(self, epoch: int, best_epoch: int) -> bool:
+        """Return whether a run that over-fits since its best epoch is not worth going on with."""
+        return self.validate_every is None and epoch >= 2 * best_epoch + _LOST_STEPS
 
 
 @dataclass(frozen=True)
@@ -58,8 +100,9 @@ class FitSettings:
         linear_skip: whether a linear map of their input is added to their output; False is the
             paper's.
         start: the first weights: ``"random"``, or ``"linear"``, those of a ridge regression of φ on
-            the data, for vectors and the mixture. Where a problem is nearly linear fifty
-            simulations then suffice, and training over-fits soon: set ``validate_every``.
+            the data, for vectors and the mixture: where a problem is nearly linear fifty
+            simulations then suffice. None tries both where ``epochs`` is None, and is
+            ``"random"`` otherwise.
 
     **The loss**
 
@@ -67,13 +110,15 @@ class FitSettings:
         view_weight: λ, the weight of L_YY; needs views.
         repulsion: which networks the negatives of L_ΦY push: ``"both"`` (the paper's) or the
             ``"encoder"`` only, against over-fitting of the emulator to few parameters; L_ΦY then
-            only draws the emulator towards the data.
+            only draws the emulator towards the data. None tries both where ``epochs`` is None, and
+            is ``"both"`` otherwise.
         memory_bank: number of past pairs used as further negatives.
 
     **The optimiser**
 
         batch_size: pairs per step, each with all others as negatives. A pass is cut into equal
-            batches of at most this size.
+            batches of at most this size. None for 500; where ``epochs`` is None, for 128 to 384, by
+            the number of simulations.
         micro_batch: rows per pass of a network; the gradient is still that of the whole batch, at
             the memory of this many rows. With batch normalisation, statistics are then those of the
             micro-batches.
@@ -87,8 +132,12 @@ class FitSettings:
 
     **Length and selection**
 
-        epochs: how long to train; None for about 2,000 steps, and five passes over the simulations
-            at least.
+        epochs: how long to train. None lets the held-out score find the length, and what else is
+            left open: short runs first, longer ones while they gain
+            (:mod:`eande.training.search`).
+        max_steps: where ``epochs`` is None, the steps of all runs together; None for 6,000, and a
+            seventh of the number of simulations at least. Below 2,000 simulations it is 4,000, and
+            the run that was chosen is then repeated on four folds more.
         steps_per_epoch: length of an epoch; None for one pass over the training simulations.
             Shorter epochs validate a very large set more often.
         validate_every: epochs between validations; a tenth of ``epochs`` by default.
@@ -120,14 +169,14 @@ class FitSettings:
     normalization: str = "none"
     activation: str | None = None
     linear_skip: bool = True
-    start: str = "random"
+    start: str | None = None
 
     loss: str = "symmetric"
     view_weight: float = 0.0
-    repulsion: str = "both"
+    repulsion: str | None = None
     memory_bank: int = 0
 
-    batch_size: int = 500
+    batch_size: int | None = None
     micro_batch: int | None = None
     learning_rate: float = 1e-3
     warmup: float = 0.05
@@ -137,6 +186,7 @@ class FitSettings:
     ema: float | None = 0.99
 
     epochs: int | None = None
+    max_steps: int | None = None
     steps_per_epoch: int | None = None
     validate_every: int | None = None
     select_by: str = "log_ratio"
@@ -229,8 +279,10 @@ class FitSettings:
                 _check_type(name, getattr(self, name), declared)
         for name in ("width", "restarts"):
             check_count(name, getattr(self, name), 1)
-        for name in ("batch_size", "normalizer_draws", "embedding_dimension"):
+        for name in ("normalizer_draws", "embedding_dimension"):
             check_count(name, getattr(self, name), 2)
+        if self.batch_size is not None:
+            check_count("batch_size", self.batch_size, 2)
         for name in ("memory_bank", "blocks", "seed"):
             check_count(name, getattr(self, name), 0)
         for name in ("view_weight", "weight_decay"):
@@ -239,6 +291,7 @@ class FitSettings:
             check_at_least(name, getattr(self, name), 0)
         for name in (
             "epochs",
+            "max_steps",
             "steps_per_epoch",
             "micro_batch",
             "restart_epochs",
@@ -252,8 +305,10 @@ class FitSettings:
             check_positive("gradient_clip", self.gradient_clip)
         for name, choices in _CHOICES.items():
             check_choice(name, getattr(self, name), choices)
-        if self.activation is not None:
-            check_choice("activation", self.activation, ACTIVATIONS)
+        for name, choices in _CHOICES_OR_NONE.items():
+            if getattr(self, name) is not None:
+                check_choice(name, getattr(self, name), choices)
+        self._check_length()
         if self.select_by == "last" and self.patience is not None:
             raise InputError(
                 f"patience: expected None with select_by='last', got {self.patience}: the last "
@@ -266,17 +321,60 @@ class FitSettings:
         if self.ema is not None and not 0 <= self.ema < 1:
             raise InputError(f"ema: expected a decay in [0, 1) or None, got {show(self.ema)}")
 
+    def _check_length(self) -> None:
+        """Refuse settings of a run of given length where none is given, and the other way round."""
+        if self.epochs is not None:
+            if self.max_steps is not None:
+                raise InputError(
+                    f"max_steps: expected None with epochs=, got {self.max_steps}: it bounds the "
+                    "search for a length"
+                )
+            return
+        for name in _OF_GIVEN_LENGTH:
+            if getattr(self, name) is not None:
+                raise InputError(
+                    f"{name}: expected None without epochs=, got {getattr(self, name)}: the length "
+                    "of training is then found by the held-out score"
+                )
+        if self.restarts > 1:
+            raise InputError(
+                f"restarts: expected 1 without epochs=, got {self.restarts}: several runs are "
+                "compared anyway"
+            )
+
     def describe(self) -> dict[str, Any]:
         """Return all settings as JSON-ready values, for files and fingerprints."""
         described = {field.name: getattr(self, field.name) for field in fields(self)}
         return described | {"similarity": as_similarity(self.similarity).describe()}
 
-    def schedule(self, per_pass: int) -> Schedule:
-        """Return how long to train, where a pass over the simulations takes so many steps."""
-        steps = self.steps_per_epoch or per_pass
-        epochs = self.epochs or -(-max(_STEPS, _PASSES * per_pass) // steps)
-        short = min(self.restart_epochs or max(1, epochs // 20), epochs)
-        return Schedule(epochs, short, self.validate_every or max(1, epochs // 10))
+    def resolved(self, simulations: int) -> Self:
+        """Return the settings of one run for so many simulations, where nothing is left open."""
+        batch_size = self.batch_size
+        if batch_size is None and self.epochs is not None:
+            batch_size = _BATCH_SIZE
+        elif batch_size is None:
+            sizes = (size for below, size in _BATCH_SIZES.items() if simulations < below)
+            batch_size = next(sizes, _LARGEST_BATCH)
+        return replace(
+            self,
+            batch_size=batch_size,
+            start=self.start or "random",
+            repulsion=self.repulsion or "both",
+        )
+
+    def steps_of_search(self, simulations: int) -> int:
+        """Return how many steps all runs of a search may take together."""
+        if self.max_steps is not None:
+            return self.max_steps
+        if simulations < MANY:
+            return _STEPS_OF_FEW
+        return max(_STEPS, simulations // _SIMULATIONS_PER_STEP)
+
+    def schedule(self) -> Schedule:
+        """Return how long to train, where that is given."""
+        assert self.epochs is not None
+        short = min(self.restart_epochs or max(1, self.epochs // 20), self.epochs)
+        return Schedule(self.epochs, short, self.validate_every or max(1, self.epochs // 10))
 
 
 # What the types of fields are called in messages, and the values they take.
@@ -305,11 +403,14 @@ def _check_type(name: str, value: object, declared: Any) -> None:
 
 _CHOICES: dict[str, tuple[str, ...]] = {
     "loss": tuple(LOSSES),
-    "repulsion": ("both", "encoder"),
     "normalization": NORMALIZATIONS,
     "decayed": ("matrices", "all"),
-    "start": ("random", "linear"),
     "select_by": SELECTIONS,
     "precision": ("32-true", "bf16-mixed"),
     "device": ("auto", "cpu", "cuda"),
+}
+_CHOICES_OR_NONE: dict[str, tuple[str, ...]] = {
+    "repulsion": ("both", "encoder"),
+    "start": ("random", "linear"),
+    "activation": ACTIVATIONS,
 }

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from eande.foundations.checks import InputError
+from eande.training.candidates import Candidates
 from eande.training.negatives import MemoryBank
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -39,6 +40,7 @@ class TrainingState(Generic[Model]):
         best_weights: the weights that reached it.
         history: one record per validated epoch.
         losses: the parts of every step's loss since the last of them.
+        candidates: among which held-out data pick their parameters; None for prior draws.
     """
 
     model: Model
@@ -52,6 +54,9 @@ class TrainingState(Generic[Model]):
     best_weights: dict[str, Tensor] = field(default_factory=dict)
     history: list[Record] = field(default_factory=list)
     losses: list[dict[str, Tensor]] = field(default_factory=list)
+    candidates: Candidates | None = None
+    _averaged: tuple[list[Tensor], list[Tensor]] | tuple[()] = ()
+    _copied: list[tuple[Tensor, Tensor]] = field(default_factory=list)
 
     @classmethod
     def begin(
@@ -81,13 +86,15 @@ class TrainingState(Generic[Model]):
         if self.average is None:
             return
         decay = min(decay, (1 + self.step) / (10 + self.step))
+        if not self._averaged:
+            # Looked up once: to walk through the modules takes as long as to move the numbers.
+            self._averaged = (list(self.average.parameters()), list(self.model.parameters()))
+            self._copied = list(zip(self.average.buffers(), self.model.buffers(), strict=True))
         with torch.no_grad():
             # A few kernels for all of them: launching hundreds would cost as much as the step.
-            own: list[Tensor] = list(self.average.parameters())
-            torch._foreach_lerp_(own, list(self.model.parameters()), 1 - decay)
-            buffers = list(zip(self.average.buffers(), self.model.buffers(), strict=True))
-            for kind in {averaged.dtype for averaged, _ in buffers}:
-                same = [pair for pair in buffers if pair[0].dtype == kind]
+            torch._foreach_lerp_(*self._averaged, 1 - decay)
+            for kind in {averaged.dtype for averaged, _ in self._copied}:
+                same = [pair for pair in self._copied if pair[0].dtype == kind]
                 torch._foreach_copy_([a for a, _ in same], [current for _, current in same])
 
     def keep_if_best(self, score: float) -> None:
@@ -101,6 +108,11 @@ class TrainingState(Generic[Model]):
         self.best_epoch = self.epoch
         weights = self.candidate.state_dict()
         self.best_weights = {name: x.detach().clone() for name, x in weights.items()}
+
+    def rescore(self, score: float) -> None:
+        """Note another score of the best weights, by which later ones are compared with them."""
+        self.best_score = score
+        self.best_record()["score"] = score
 
     def best_record(self) -> Record:
         """Return the record of the epoch whose weights are kept."""

@@ -299,9 +299,9 @@ class BaselineTask:
         self.fabric.backward(value)
         return {"loss": value.detach()}
 
-    def validate(self, model: Baseline) -> Validated:
+    def validate(self, state: TrainingState[Baseline]) -> Validated:
         """Score the validation pairs."""
-        score = model.held_out(self.data, self.views)
+        score = state.candidate.held_out(self.data, self.views)
         record = {
             "held_out_log_ratio": score.log_ratio,
             "held_out_error": score.error,

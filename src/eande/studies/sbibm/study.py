@@ -12,7 +12,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -44,6 +44,7 @@ PUBLISHED = {
 SAMPLES = 10_000
 FEWER_SAMPLES = 2_000
 LOW_DIMENSION = 2
+_BATCH_SIZE = 500
 
 
 @dataclass(frozen=True)
@@ -75,11 +76,11 @@ SIZES = {
 
 def fit_settings(simulations: int, steps: int, seed: int) -> FitSettings:
     """Return the settings of all tasks: the library's defaults, and epochs for so many steps."""
-    settings = FitSettings(device="cpu", seed=seed)
-    per_epoch = max(1, math.ceil(0.9 * simulations / settings.batch_size))
+    per_epoch = max(1, math.ceil(0.9 * simulations / _BATCH_SIZE))
     epochs = max(1, steps // per_epoch)
     # A validation of sharp posteriors with eight heads costs as much as many steps.
-    return replace(settings, epochs=epochs, validate_every=max(1, epochs // 10))
+    every = max(1, epochs // 10)
+    return FitSettings(epochs=epochs, validate_every=every, device="cpu", seed=seed)
 
 
 def run_study(

@@ -1,0 +1,302 @@
+"""The search for a schedule: short runs first, longer ones while they gain.
+
+How long to train decides more than anything else how good a model is, and no number suits all:
+after fifty steps some problems over-fit, others still gain after thousands. So the length is found,
+together with what else is left open:
+
+1. A short run for each plan: networks that start at random or as a ridge regression, negatives of
+   L_ΦY that push both networks or the encoder alone.
+2. The better half of the plans is run for three times as many steps, from the beginning, because
+   the learning rate decays over the whole of a run.
+3. And so on, as long as a longer run is better on held-out pairs, within a budget of steps.
+
+Every run is validated often, from before its first step on, and the weights of its best moment are
+kept. All runs see the same simulations in the same order. Below 2,000 simulations, where a tenth of
+them could not tell good from better, a fifth is held out; then the chosen plan is run on the other
+four folds, too, and the model is the ensemble of the five, whose score is that of each on the fold
+it has not seen.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from eande.foundations.checks import check_same
+from eande.foundations.documents import as_document, as_json
+from eande.foundations.files import read_tensors, write_tensors
+from eande.foundations.seeds import derive_seed, generator
+from eande.inference.model import EmbedAndEmulate
+from eande.simulation.read.simulations import Simulations
+from eande.training.linear import can_start_linear
+from eande.training.run import Call, Run, Split
+from eande.training.settings import FitSettings, Schedule
+from eande.training.validation import held_out_log_ratios
+
+# Steps of the first runs (shorter ones mislead: a random start needs them to come near a linear
+# one), and the factor from one length to the next.
+_FIRST_STEPS = 300
+_TIMES_LONGER = 3
+# Nats that a longer run must gain for an even longer one to be tried.
+_LEAST_GAIN = 0.02
+_FOLDS = 5
+# Held-out pairs that compare runs.
+_COMPARED = 500
+
+
+class Plan(NamedTuple):
+    """What a search tries beside the length.
+
+    Args:
+        start: as in :class:`FitSettings`.
+        repulsion: likewise.
+    """
+
+    start: str
+    repulsion: str
+
+    def __str__(self) -> str:
+        """Return a few words, for progress bars."""
+        return f"{self.start} start, repulsion {self.repulsion}"
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A run that came to its end.
+
+    Args:
+        start: of its plan.
+        repulsion: of its plan.
+        steps: its length.
+        score: mean log ratio of held-out pairs by its best weights, in nats.
+        error: its standard error.
+        best_step: when they were reached.
+    """
+
+    start: str
+    repulsion: str
+    steps: int
+    score: float
+    error: float
+    best_step: int
+
+    @property
+    def plan(self) -> Plan:
+        """What was tried."""
+        return Plan(self.start, self.repulsion)
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a search came to.
+
+    Args:
+        trials: all runs, in order.
+        reason: why it ended.
+    """
+
+    trials: list[Trial]
+    reason: str
+
+    @property
+    def best(self) -> Trial:
+        """The run of the highest score."""
+        return max(self.trials, key=lambda trial: trial.score)
+
+
+def find_schedule(
+    run: Callable[[Plan, int], Trial], plans: Sequence[Plan], first: int, budget: int
+) -> Found:
+    """Compare plans by short runs, then the better ones by longer runs, while these gain.
+
+    Args:
+        run: trains by a plan for so many steps.
+        plans: to compare.
+        first: steps of the short runs.
+        budget: steps of all runs together; the first ones are made in any case.
+    """
+    trials = [run(plan, first) for plan in plans]
+    best = {trial.plan: trial.score for trial in trials}
+    spent = first * len(plans)
+    length = first
+    kept = len(plans)
+    while True:
+        length *= _TIMES_LONGER
+        kept = max(1, kept // 2)
+        if spent + kept * length > budget:
+            return Found(trials, f"{spent} of {budget} steps are spent")
+        leaders = sorted(plans, key=lambda plan: -best[plan])[:kept]
+        gained = False
+        for plan in leaders:
+            trial = run(plan, length)
+            trials.append(trial)
+            spent += length
+            gained = gained or trial.score > best[plan] + _LEAST_GAIN
+            best[plan] = max(best[plan], trial.score)
+        if not gained:
+            return Found(trials, f"{length} steps were no better than {length // _TIMES_LONGER}")
+
+
+def folds(simulations: Simulations, seed: int) -> list[Split]:
+    """Return the simulations split five times, each with another fifth (whole groups) held out."""
+    ids = simulations.groups.unique()
+    order = ids[torch.randperm(len(ids), generator=generator(seed, "folds"))]
+    splits = []
+    for part in order.tensor_split(_FOLDS):
+        held_out = torch.isin(simulations.groups, part)
+        splits.append(
+            Split(simulations[(~held_out).nonzero()[:, 0]], simulations[held_out.nonzero()[:, 0]])
+        )
+    return splits
+
+
+class Search:
+    """The runs of a fit whose length is to be found.
+
+    Args:
+        call: what all runs share.
+        settings: of the fit.
+        splits: the simulations; plans are compared on the first split, and the best is run on all.
+    """
+
+    def __init__(self, call: Call, settings: FitSettings, splits: Sequence[Split]) -> None:
+        self.call = call
+        self.settings = settings
+        self.splits = splits
+        self.simulations = len(splits[0].train) + len(splits[0].held_out)
+        self._log_ratios: dict[str, Tensor] = {}
+
+    def plans(self) -> list[Plan]:
+        """Return what there is to try."""
+        starts = [self.settings.start] if self.settings.start else ["linear", "random"]
+        if self.settings.start is None and not self._can_start_linear():
+            starts = ["random"]
+        repulsions = ["encoder", "both"]
+        if self.settings.repulsion:
+            repulsions = [self.settings.repulsion]
+        elif self.settings.loss == "y_phi":
+            # L_ΦY has no part in it.
+            repulsions = ["both"]
+        return [Plan(start, repulsion) for start in starts for repulsion in repulsions]
+
+    def _can_start_linear(self) -> bool:
+        if self.call.networks.warm_start is not None:
+            return False
+        run = Run(self.call, self.splits[0], self._settings_of(Plan("random", "both"), 1))
+        return can_start_linear(run.begin().model)
+
+    def find(self) -> Found:
+        """Find the plan and its length; a search that has ended before is read from its file."""
+        known = self._read()
+        if known is not None:
+            return known
+        found = find_schedule(
+            lambda plan, steps: self._trial(plan, steps, 0)[1],
+            self.plans(),
+            _FIRST_STEPS,
+            self.settings.steps_of_search(self.simulations),
+        )
+        self._write(found)
+        return found
+
+    def models(self, found: Found, members: int) -> list[tuple[EmbedAndEmulate, Tensor]]:
+        """Return the models of the best plan, each with the log ratios of its held-out pairs.
+
+        One for each split; of a single split, as many members as are asked for.
+        """
+        best = found.best
+        made = []
+        for number in range(max(members, len(self.splits))):
+            model, _, log_ratios = self._trial(best.plan, best.steps, number)
+            model.tried = [asdict(trial) for trial in found.trials]
+            made.append((model, log_ratios))
+        return made
+
+    def _settings_of(self, plan: Plan, steps: int, number: int = 0) -> FitSettings:
+        seed = self.settings.seed
+        return replace(
+            self.settings.resolved(self.simulations),
+            start=plan.start,
+            repulsion=plan.repulsion,
+            epochs=steps,
+            steps_per_epoch=1,
+            max_steps=None,
+            seed=seed if number == 0 else derive_seed(seed, "member", number),
+        )
+
+    def _trial(self, plan: Plan, steps: int, number: int) -> tuple[EmbedAndEmulate, Trial, Tensor]:
+        """Train by a plan for so many steps, on the split of that number, or the only one."""
+        name = f"{plan.start}-{plan.repulsion}-{steps}-{number}"
+        settings = self._settings_of(plan, steps, number)
+        call = replace(self.call, fingerprint=self.call.fingerprint | {"run": name})
+        split = self.splits[number % len(self.splits)]
+        run = Run(call, split, settings, number=number, schedule=Schedule(steps, steps, None))
+        state = run.begin()
+        label = f"{plan}, {steps} steps"
+        if number > 0:
+            label = f"member {number + 1}: {label}"
+        run.loop.run(state, steps, name, label)
+        model = run.finished(state)
+        if name not in self._log_ratios:
+            held_out = run.held_out.first(_COMPARED)
+            self._log_ratios[name] = held_out_log_ratios(model, held_out, settings.seed)
+        log_ratios = self._log_ratios[name]
+        trial = Trial(
+            plan.start,
+            plan.repulsion,
+            steps,
+            score=log_ratios.mean().item(),
+            error=standard_error(log_ratios),
+            best_step=int(state.best_epoch),
+        )
+        return model, trial, log_ratios
+
+    # The file of a search: what was tried, so that none of it has to be done again.
+
+    def _read(self) -> Found | None:
+        path = None if self.call.folder is None else self.call.folder / _FILE
+        if path is None or not (path.exists() or path.is_symlink()):
+            return None
+        document, _ = read_tensors(path, "search", lambda document, shapes: None)
+        known = as_document(path, document, _Document)
+        check_same(
+            path,
+            self.call.fingerprint,
+            known.fingerprint,
+            what="a search of this very fit",
+            remedy="use another folder, or delete it to begin anew",
+        )
+        return known.found
+
+    def _write(self, found: Found) -> None:
+        if self.call.folder is None:
+            return
+        document = _Document(self.call.fingerprint, found)
+        scores = torch.tensor([trial.score for trial in found.trials])
+        write_tensors(self.call.folder / _FILE, "search", as_json(document), {"scores": scores})
+        best = found.best
+        for trial in found.trials:
+            if trial != best:
+                name = f"{trial.start}-{trial.repulsion}-{trial.steps}-0.safetensors"
+                (self.call.folder / name).unlink(missing_ok=True)
+
+
+_FILE = "search.safetensors"
+
+
+@dataclass
+class _Document:
+    """The document of a search's file."""
+
+    fingerprint: dict[str, Any]
+    found: Found
+
+
+def standard_error(log_ratios: Tensor) -> float:
+    """Return the standard error of a mean, infinite for a single number."""
+    if len(log_ratios) < 2:
+        return math.inf
+    return log_ratios.std().item() / len(log_ratios) ** 0.5

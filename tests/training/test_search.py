@@ -1,0 +1,159 @@
+"""The search for a schedule: what it tries, when it ends, and that it can be resumed."""
+
+import itertools
+
+import pytest
+import torch
+from torch.distributions import MultivariateNormal
+
+import eande
+from eande.foundations.checks import EandeWarning, InputError
+from eande.similarities.prior_only import PriorOnly
+from eande.simulation.read.simulations import Simulations
+from eande.training.search import Plan, Trial, find_schedule, folds
+from eande.training.validation import HeldOut, held_out_log_ratios
+
+PRIOR = MultivariateNormal(torch.zeros(2), torch.eye(2))
+MIX = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [1.0, -1.0], [0.5, 2.0]])
+NOISE = 0.5
+# Of y = Aφ + 0.5 ε: half the log determinant of 1 + AᵀA/0.25.
+INFORMATION = 2.98
+PLANS = [Plan(*names) for names in itertools.product(("linear", "random"), ("encoder", "both"))]
+
+
+def simulations(number, seed=0):
+    stream = torch.Generator().manual_seed(seed)
+    phi = torch.randn(number, 2, generator=stream)
+    return Simulations.from_arrays(
+        phi, phi @ MIX.T + NOISE * torch.randn(number, 5, generator=stream)
+    )
+
+
+def scripted(score):
+    """Return a run whose score is given, and the list of runs that it will have made."""
+    made = []
+
+    def run(plan, steps):
+        made.append((plan, steps))
+        return Trial(*plan, steps, score(plan, steps), 0.1, steps)
+
+    return run, made
+
+
+def test_the_better_half_goes_on_three_times_as_long_while_it_gains():
+    gains = {300: 0.0, 900: 1.0, 2_700: 2.0, 8_100: 2.0}
+    run, made = scripted(lambda plan, steps: -PLANS.index(plan) / 10 + gains[steps])
+    found = find_schedule(run, PLANS, 300, budget=100_000)
+    lengths = [(PLANS.index(plan), steps) for plan, steps in made]
+    assert lengths == [
+        *((number, 300) for number in range(4)),
+        (0, 900),
+        (1, 900),
+        (0, 2_700),
+        (0, 8_100),
+    ]
+    assert found.best.steps == 2_700
+    assert "8100 steps were no better" in found.reason
+
+
+def test_a_plan_that_leads_late_is_taken():
+    scores = {("random", "both", 900): 3.0}
+    run, _ = scripted(lambda plan, steps: scores.get((*plan, steps), plan.start == "random"))
+    assert find_schedule(run, PLANS, 300, budget=3_000).best.plan == Plan("random", "both")
+
+
+@pytest.mark.parametrize(("budget", "longest"), [(0, 300), (2_999, 300), (3_000, 900)])
+def test_no_run_begins_that_the_budget_does_not_cover(budget, longest):
+    run, made = scripted(lambda plan, steps: float(steps))
+    found = find_schedule(run, PLANS, 300, budget)
+    assert max(steps for _, steps in made) == longest == found.best.steps
+    assert "steps are spent" in found.reason
+
+
+def test_folds_hold_out_every_group_once():
+    groups = torch.arange(60) // 3
+    whole = Simulations(torch.randn(60, 2), torch.randn(60, 4), groups)
+    parts = folds(whole, seed=0)
+    assert len(parts) == 5
+    held_out = torch.cat([part.held_out.groups.unique() for part in parts])
+    assert sorted(held_out.tolist()) == list(range(20))
+    for part in parts:
+        assert len(part.train) + len(part.held_out) == 60
+        assert not torch.isin(part.train.groups, part.held_out.groups).any()
+
+
+def nats(model, held_out):
+    return held_out_log_ratios(model, HeldOut(held_out, None, 10_000), seed=0).mean().item()
+
+
+@pytest.mark.thorough
+def test_fifty_simulations_suffice_for_a_linear_problem():
+    """Nothing but defaults; 2.98 nats are there, a run of 2,000 steps ends below zero."""
+    model = eande.fit(simulations(50), PRIOR, progress=False)
+    assert len(model.members) == 5
+    assert nats(model, simulations(300, seed=9)) > 2.3
+    assert {trial["steps"] for trial in model.tried} >= {300, 900}
+    assert len(model.tried) >= 6
+
+
+@pytest.mark.thorough
+def test_data_that_say_nothing_give_the_prior():
+    stream = torch.Generator().manual_seed(0)
+    phi = torch.randn(400, 2, generator=stream)
+    noise = Simulations.from_arrays(phi, torch.randn(400, 3, generator=stream))
+    settings = eande.FitSettings(max_steps=1, width=32)
+    with pytest.warns(EandeWarning, match="no better than the prior"):
+        model = eande.fit(noise, PRIOR, progress=False, settings=settings)
+    assert isinstance(model.similarity, PriorOnly)
+
+
+class Stopped(Exception):
+    """A run that ends in the middle."""
+
+
+def stopping_after(count):
+    seen = []
+
+    def callback(record):
+        seen.append(record)
+        if len(seen) == count:
+            raise Stopped
+
+    return callback
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("moments", [(3, 20, 25), (30, 40)])
+def test_a_search_that_is_stopped_goes_on_to_the_same_model(tmp_path, moments):
+    settings = eande.FitSettings(
+        max_steps=400, start="linear", repulsion="encoder", width=32, checkpoint_seconds=0.0
+    )
+    given = simulations(60)
+    whole = eande.fit(given, PRIOR, progress=False, settings=settings)
+    options = {"checkpoint": tmp_path, "progress": False, "settings": settings}
+    for count in moments:
+        with pytest.raises((Stopped, RuntimeError)):
+            eande.fit(given, PRIOR, callback=stopping_after(count), **options)
+    resumed = eande.fit(given, PRIOR, **options)
+    assert resumed.tried == whole.tried
+    pairs = zip(resumed.state_dict().values(), whole.state_dict().values(), strict=True)
+    assert all(torch.equal(a, b) for a, b in pairs)
+    # Runs that lost leave no file, and a finished search is not repeated.
+    names = sorted(path.name for path in tmp_path.glob("*.safetensors"))
+    assert len(names) == 1 + 5
+    seen = []
+    again = eande.fit(given, PRIOR, callback=seen.append, **options)
+    assert seen == []
+    assert again.tried == whole.tried
+    with pytest.raises(InputError, match="this very fit"):
+        eande.fit(simulations(60, seed=5), PRIOR, **options)
+
+
+@pytest.mark.thorough
+def test_what_is_given_is_not_searched(tmp_path):
+    settings = eande.FitSettings(max_steps=1, repulsion="both", similarity="cosine")
+    model = eande.fit(simulations(60), PRIOR, progress=False, settings=settings, validation=0.2)
+    assert [(trial["start"], trial["repulsion"]) for trial in model.tried] == [("random", "both")]
+    assert not model.members, "one split was asked for"
+    model.save(tmp_path / "model.eande")
+    assert eande.load(tmp_path / "model.eande").tried == model.tried
