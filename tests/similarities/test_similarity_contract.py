@@ -101,6 +101,11 @@ def test_paired_scores_are_the_diagonal(name, around):
     torch.testing.assert_close(
         similarity.paired_score(f, g[:6]), scores[:, :6].diagonal(), rtol=1e-4, atol=1e-4
     )
+    own = torch.stack([g.roll(shift, 0)[:4] for shift in range(6)])
+    one_by_one = [similarity.score(f[i : i + 1], own[i])[0] for i in range(6)]
+    torch.testing.assert_close(
+        similarity.grouped_score(f, own), torch.stack(one_by_one), rtol=1e-4, atol=1e-4
+    )
     assert similarity.score(f, g[:0]).shape == (6, 0)
     assert similarity.features(f).shape[0] == 6
     assert similarity.trained is getattr(similarity, "inner", similarity).trained

@@ -127,6 +127,10 @@ class Mixture(Similarity):
         """Return the scores of matching rows, (m, n) × (m, n) → (m,)."""
         return (self._exponents(f) * _lift(g).unsqueeze(-2)).sum(-1).logsumexp(-1)
 
+    def grouped_score(self, f: Tensor, g: Tensor) -> Tensor:
+        """Return the scores of each datum with points of its own, (m, n) × (m, k, n) → (m, k)."""
+        return (self._exponents(f) @ _lift(g).transpose(1, 2)).logsumexp(1)
+
     def bound(self, f: Tensor) -> Tensor:
         """Return 0, and what rounding may add: every Gaussian is at most its weight."""
         offset = self._exponents(f)[..., -2]

@@ -80,6 +80,12 @@ class Similarity(nn.Module, ABC):
     def paired_score(self, f: Tensor, g: Tensor) -> Tensor:
         """Return the scores of matching rows, (m, n) × (m, n) → (m,)."""
 
+    def grouped_score(self, f: Tensor, g: Tensor) -> Tensor:
+        """Return the scores of each datum with points of its own, (m, n) × (m, k, n) → (m, k)."""
+        count = g.shape[1]
+        paired = self.paired_score(f.repeat_interleave(count, dim=0), g.flatten(0, 1))
+        return paired.view(len(f), count)
+
     @abstractmethod
     def bound(self, f: Tensor) -> Tensor | None:
         """Return a rigorous upper bound of the score over all parameters for every row, (m,).

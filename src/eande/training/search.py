@@ -107,6 +107,14 @@ class Found:
         return max(self.trials, key=lambda trial: trial.score)
 
 
+class Finished(NamedTuple):
+    """A run with its model, and the log ratios of its held-out pairs, (m,)."""
+
+    model: EmbedAndEmulate
+    trial: Trial
+    log_ratios: Tensor
+
+
 def find_schedule(
     run: Callable[[Plan, int], Trial], plans: Sequence[Plan], first: int, budget: int
 ) -> Found:
@@ -167,7 +175,7 @@ class Search:
         self.settings = settings
         self.splits = splits
         self.simulations = len(splits[0].train) + len(splits[0].held_out)
-        self._log_ratios: dict[str, Tensor] = {}
+        self._best: Finished | None = None
 
     def plans(self) -> list[Plan]:
         """Return what there is to try."""
@@ -194,7 +202,7 @@ class Search:
         if known is not None:
             return known
         found = find_schedule(
-            lambda plan, steps: self._trial(plan, steps, 0)[1],
+            self._first,
             self.plans(),
             _FIRST_STEPS,
             self.settings.steps_of_search(self.simulations),
@@ -210,10 +218,19 @@ class Search:
         best = found.best
         made = []
         for number in range(max(members, len(self.splits))):
-            model, _, log_ratios = self._trial(best.plan, best.steps, number)
-            model.tried = [asdict(trial) for trial in found.trials]
-            made.append((model, log_ratios))
+            known = self._best if number == 0 else None
+            if known is None:
+                known = self._trial(best.plan, best.steps, number)
+            known.model.tried = [asdict(trial) for trial in found.trials]
+            made.append((known.model, known.log_ratios))
         return made
+
+    def _first(self, plan: Plan, steps: int) -> Trial:
+        """Train on the first split; the model is kept if it is the best so far."""
+        finished = self._trial(plan, steps, 0)
+        if self._best is None or finished.trial.score > self._best.trial.score:
+            self._best = finished
+        return finished.trial
 
     def _settings_of(self, plan: Plan, steps: int, number: int = 0) -> FitSettings:
         seed = self.settings.seed
@@ -227,7 +244,7 @@ class Search:
             seed=seed if number == 0 else derive_seed(seed, "member", number),
         )
 
-    def _trial(self, plan: Plan, steps: int, number: int) -> tuple[EmbedAndEmulate, Trial, Tensor]:
+    def _trial(self, plan: Plan, steps: int, number: int) -> Finished:
         """Train by a plan for so many steps, on the split of that number, or the only one."""
         name = f"{plan.start}-{plan.repulsion}-{steps}-{number}"
         settings = self._settings_of(plan, steps, number)
@@ -240,10 +257,7 @@ class Search:
             label = f"member {number + 1}: {label}"
         run.loop.run(state, steps, name, label)
         model = run.finished(state)
-        if name not in self._log_ratios:
-            held_out = run.held_out.first(_COMPARED)
-            self._log_ratios[name] = held_out_log_ratios(model, held_out, settings.seed)
-        log_ratios = self._log_ratios[name]
+        log_ratios = held_out_log_ratios(model, run.held_out.first(_COMPARED), settings.seed)
         trial = Trial(
             plan.start,
             plan.repulsion,
@@ -252,7 +266,7 @@ class Search:
             error=standard_error(log_ratios),
             best_step=int(state.best_epoch),
         )
-        return model, trial, log_ratios
+        return Finished(model, trial, log_ratios)
 
     # The file of a search: what was tried, so that none of it has to be done again.
 

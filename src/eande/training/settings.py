@@ -36,9 +36,10 @@ _STEPS = 6_000
 _SIMULATIONS_PER_STEP = 7
 # Where few simulations are worth an ensemble of five, each of its members must be cheap.
 _STEPS_OF_FEW = 4_000
-# Between two validations of a search lie a tenth of the steps so far, within these bounds.
-_FEWEST_BETWEEN = 5
-_MOST_BETWEEN = 20
+# Steps between two validations of a search, at first and later; of a long run, so many in all.
+_EARLY = 100
+_BETWEEN_EARLY = 10
+_BETWEEN = 20
 _VALIDATIONS = 40
 # A run of a search that over-fits ends this many steps after twice its best moment.
 _LOST_STEPS = 60
@@ -69,10 +70,9 @@ class Schedule(NamedTuple):
         """Return whether a run is validated after so many epochs."""
         if self.validate_every is not None:
             return epoch > 0 and epoch % self.validate_every == 0
-        between = min(max(_FEWEST_BETWEEN, epoch // 10), _MOST_BETWEEN)
-        if epoch >= 10 * _MOST_BETWEEN:
-            between = max(_MOST_BETWEEN, self.epochs // _VALIDATIONS)
-        return epoch % between == 0
+        if epoch < _EARLY:
+            return epoch % _BETWEEN_EARLY == 0
+        return (epoch - _EARLY) % max(_BETWEEN, self.epochs // _VALIDATIONS) == 0
 
     def gives_up(self, epoch: int, best_epoch: int) -> bool:
         """Return whether a run that over-fits since its best epoch is not worth going on with."""

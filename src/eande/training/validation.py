@@ -38,13 +38,13 @@ SELECTIONS = ("log_ratio", "density", "median_density", "last")
 _MOST_DRAWS = 1_000_000
 # Views of held-out data of no more bytes than this are drawn once and kept in memory.
 _SMALL = 100_000_000
-# Pairs and prior draws of a quick score. It is blind beyond log 1,000 = 6.9 nats, and sees little
-# of over-confidence in the last nats before: there each datum gets candidates of its own, and
-# others when the posteriors have become sharper by so many nats.
-_QUICK_PAIRS = 300
-_QUICK_DRAWS = 1_000
+# Pairs and prior draws of a quick score. It is blind beyond log 500 = 6.2 nats, and sees little of
+# over-confidence in the last nats before: there each datum gets candidates of its own, and others
+# when the posteriors have become sharper by so many nats.
+_QUICK_PAIRS = 200
+_QUICK_DRAWS = 500
 _BLIND_NATS = 4.0
-_QUICK_CANDIDATES = 48
+_QUICK_CANDIDATES = 32
 _SHARPER_NATS = 1.5
 # Candidates of a datum where the last word is spoken.
 _SURE_CANDIDATES = 128
@@ -243,17 +243,12 @@ def _scores(model: EmbedAndEmulate, f: Tensor) -> Scores:
     def scores(phi: Tensor) -> Tensor:
         if len(phi) == 1:
             return model.similarity.score(f, model.emulate_all(phi[0]))
-        count = phi.shape[1]
-        parts = []
         # As many data at a time as the emulator takes rows.
-        for own, near in zip(
-            f.split(max(1, model.emulator_rows // count)),
-            phi.split(max(1, model.emulator_rows // count)),
-            strict=True,
-        ):
-            g = model.emulate_all(near.flatten(0, 1))
-            paired = model.similarity.paired_score(own.repeat_interleave(count, dim=0), g)
-            parts.append(paired.view(len(own), count))
+        data = max(1, model.emulator_rows // phi.shape[1])
+        parts = []
+        for own, near in zip(f.split(data), phi.split(data), strict=True):
+            g = model.emulate_all(near.flatten(0, 1)).unflatten(0, near.shape[:2])
+            parts.append(model.similarity.grouped_score(own, g))
         return torch.cat(parts)
 
     return scores
