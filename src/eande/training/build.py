@@ -84,6 +84,7 @@ def build_model(
 
 
 def _default_encoder(shape: torch.Size, settings: FitSettings) -> nn.Module:
+    assert settings.width is not None
     return default_encoder(
         shape,
         settings.embedding_dimension,
@@ -96,6 +97,7 @@ def _default_encoder(shape: torch.Size, settings: FitSettings) -> nn.Module:
 
 
 def _default_emulator(dimension: int, settings: FitSettings) -> nn.Module:
+    assert settings.width is not None
     return ResidualMLP(
         dimension,
         settings.embedding_dimension,

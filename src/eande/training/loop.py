@@ -141,6 +141,7 @@ class Loop(Generic[Model]):
     ) -> dict[str, Tensor]:
         """Take one step of the optimiser and return the parts of the loss."""
         settings = self.settings
+        assert settings.learning_rate is not None
         factor = learning_rate_factor(state.step, self._steps, settings.warmup)
         for group in optimizer.param_groups:
             group["lr"] = group["rate"] * settings.learning_rate * factor

@@ -110,6 +110,7 @@ class Run:
         # Validation must not need more memory than training does.
         rows = self.settings.micro_batch or self.settings.batch_size
         assert rows is not None
+        assert self.settings.learning_rate is not None
         model.encoder_rows = min(model.encoder_rows, rows)
         bank = None
         if self.settings.memory_bank:

@@ -31,6 +31,12 @@ _BATCH_SIZE = 500
 MANY = 2_000
 _BATCH_SIZES = {MANY: 128, 20_000: 256}
 _LARGEST_BATCH = 384
+# Width and learning rate of a fit of that many epochs, and of a search.
+_WIDTH = 128
+_WIDE = 256
+_WORTH_WIDTH = 5_000
+_LEARNING_RATE = 1e-3
+_FAST = 2e-3
 # Steps of all runs of a search: at least so many, more with many simulations.
 _STEPS = 6_000
 _SIMULATIONS_PER_STEP = 7
@@ -92,7 +98,8 @@ class FitSettings:
             ``Mixture(heads=16)``.
         embedding_dimension: n.
         width: hidden width of the emulator and of the default encoder, for a series or a grid that
-            of a ResNet-18's last stage (usually 512).
+            of a ResNet-18's last stage (usually 512). None for 128; where ``epochs`` is None and
+            vectors are at least 5,000, for 256.
         blocks: number of residual blocks of the emulator and of an encoder for vectors.
         normalization: their normalisation: ``"none"``, ``"layer"`` or ``"batch"`` (the paper's).
         activation: theirs: ``"relu"`` (the paper's), ``"silu"`` or ``"tanh"``; None for a smooth
@@ -122,7 +129,8 @@ class FitSettings:
         micro_batch: rows per pass of a network; the gradient is still that of the whole batch, at
             the memory of this many rows. With batch normalisation, statistics are then those of the
             micro-batches.
-        learning_rate: peak of the schedule (linear warm-up, then cosine decay to zero).
+        learning_rate: peak of the schedule (linear warm-up, then cosine decay to zero). None for
+            1e-3; where ``epochs`` is None, for 2e-3, which needs fewer steps.
         warmup: share of all steps spent warming up.
         weight_decay: AdamW's.
         decayed: which weights decay: ``"matrices"``, or ``"all"`` (the paper's).
@@ -164,7 +172,7 @@ class FitSettings:
 
     similarity: str | Similarity = "mixture"
     embedding_dimension: int = 16
-    width: int = 128
+    width: int | None = None
     blocks: int = 2
     normalization: str = "none"
     activation: str | None = None
@@ -178,7 +186,7 @@ class FitSettings:
 
     batch_size: int | None = None
     micro_batch: int | None = None
-    learning_rate: float = 1e-3
+    learning_rate: float | None = None
     warmup: float = 0.05
     weight_decay: float = 5e-4
     decayed: str = "matrices"
@@ -277,8 +285,7 @@ class FitSettings:
         for name, declared in get_type_hints(type(self)).items():
             if name != "similarity":
                 _check_type(name, getattr(self, name), declared)
-        for name in ("width", "restarts"):
-            check_count(name, getattr(self, name), 1)
+        check_count("restarts", self.restarts, 1)
         for name in ("normalizer_draws", "embedding_dimension"):
             check_count(name, getattr(self, name), 2)
         if self.batch_size is not None:
@@ -290,6 +297,7 @@ class FitSettings:
         for name in ("view_weight", "weight_decay", "checkpoint_seconds"):
             check_at_least(name, getattr(self, name), 0)
         for name in (
+            "width",
             "epochs",
             "max_steps",
             "steps_per_epoch",
@@ -300,9 +308,9 @@ class FitSettings:
         ):
             if getattr(self, name) is not None:
                 check_count(name, getattr(self, name), 1)
-        check_positive("learning_rate", self.learning_rate)
-        if self.gradient_clip is not None:
-            check_positive("gradient_clip", self.gradient_clip)
+        for name in ("learning_rate", "gradient_clip"):
+            if getattr(self, name) is not None:
+                check_positive(name, getattr(self, name))
         for name, choices in _CHOICES.items():
             check_choice(name, getattr(self, name), choices)
         for name, choices in _CHOICES_OR_NONE.items():
@@ -347,17 +355,24 @@ class FitSettings:
         described = {field.name: getattr(self, field.name) for field in fields(self)}
         return described | {"similarity": as_similarity(self.similarity).describe()}
 
-    def resolved(self, simulations: int) -> Self:
-        """Return the settings of one run for so many simulations, where nothing is left open."""
-        batch_size = self.batch_size
-        if batch_size is None and self.epochs is not None:
-            batch_size = _BATCH_SIZE
-        elif batch_size is None:
+    def resolved(self, simulations: int, *, vectors: bool = False) -> Self:
+        """Return the settings of one run, where nothing is left open.
+
+        Args:
+            simulations: their number.
+            vectors: whether the data are vectors.
+        """
+        found = self.epochs is None
+        batch_size = _BATCH_SIZE
+        if found:
             sizes = (size for below, size in _BATCH_SIZES.items() if simulations < below)
             batch_size = next(sizes, _LARGEST_BATCH)
+        wide = found and vectors and simulations >= _WORTH_WIDTH
         return replace(
             self,
-            batch_size=batch_size,
+            batch_size=self.batch_size or batch_size,
+            width=self.width or (_WIDE if wide else _WIDTH),
+            learning_rate=self.learning_rate or (_FAST if found else _LEARNING_RATE),
             start=self.start or "random",
             repulsion=self.repulsion or "both",
         )

@@ -347,7 +347,7 @@ def train_baseline(
         head = make_head(kind, own.network, dimension, own.width, own.options or {})
         state = TrainingState.begin(
             Baseline(kind, encoder, head).to(device),
-            learning_rate=settings.learning_rate,
+            learning_rate=own.learning_rate,
             weight_decay=settings.weight_decay,
             decayed=settings.decayed,
             ema=settings.ema,
