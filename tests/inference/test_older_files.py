@@ -1,10 +1,11 @@
-"""Files of earlier formats: models, stores and checkpoints written before format 5.
+"""Files of earlier formats: models, stores and checkpoints written before the present one.
 
 The folder ``data/format4`` was written by the last version of format 4, with the log ratios that
 its models gave for three observations.
 """
 
 import json
+import math
 import shutil
 from pathlib import Path
 
@@ -12,6 +13,8 @@ import pytest
 import torch
 
 import eande
+from eande.foundations.files import read_tensors, write_tensors
+from eande.networks.standardizer import Standardizer
 from eande.similarities.calibrated import Calibrated
 from eande.similarities.prior_only import PriorOnly
 
@@ -44,6 +47,22 @@ def test_what_calibration_found_lies_around_the_similarity():
     assert isinstance(calibrated.inner, eande.Cosine)
     assert calibrated.inner.settings["temperature"] == pytest.approx(0.2)
     assert isinstance(eande.load(FOLDER / "fallen.eande").similarity, PriorOnly)
+
+
+def test_a_model_of_format_5_bends_heavy_tails_as_it_did(tmp_path):
+    """Beyond a limit numbers grew logarithmically, and were not standardised again."""
+    model = eande.load(FOLDER / "cosine-constant.eande")
+    given = {"mean": torch.tensor([1.0, 0.0, 0.0]), "scale": torch.tensor([2.0, 1.0, 1.0])}
+    given["limit"] = torch.tensor([1.0, torch.inf, 1.0])
+    model.y_standardizer = Standardizer.of(given)
+    model.save(tmp_path / "model")
+    document, tensors = read_tensors(tmp_path / "model", "model")
+    write_tensors(tmp_path / "model", "model", document | {"format": 5}, tensors)
+    again = eande.load(tmp_path / "model")
+    z = again.y_standardizer(torch.tensor([[9.0, 9.0, 0.0], [-9.0, 0.5, 3.0]]))
+    expected = [[1 + math.log(4), 9.0, 0.0], [-1 - math.log(5), 0.5, 1 + math.log(3)]]
+    torch.testing.assert_close(z, torch.tensor(expected))
+    assert torch.equal(log_ratios(again), log_ratios(model))
 
 
 def test_a_store_reads_as_it_was_written(tmp_path):

@@ -68,9 +68,12 @@ def build_model(
         y_shape=shape,
         embedding_dimension=n,
         y_standardizer=standardize_y(
-            train, views, per_channel=describe_network(encoder) is not None
+            train,
+            views,
+            per_channel=describe_network(encoder) is not None,
+            natural=settings.natural_coordinates,
         ),
-        phi_standardizer=standardize_phi(train, prior),
+        phi_standardizer=standardize_phi(train, prior, natural=settings.natural_coordinates),
     )
     if settings.start == "linear":
         with global_seed(settings.seed, "linear start", start):

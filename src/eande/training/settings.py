@@ -61,6 +61,10 @@ class FitSettings:
             the data, for vectors and the mixture. Where a problem is nearly linear fifty
             simulations then suffice, and training over-fits soon: set ``validate_every``.
 
+        natural_coordinates: whether parameters on a half-line (of a log-normal or gamma prior, say)
+            and data that span decades reach the networks through their logarithm, and heavy tails
+            are brought in; False only shifts and scales.
+
     **The loss**
 
         loss: ``"symmetric"`` (the paper's), ``"phi_y"`` or ``"y_phi"`` alone.
@@ -121,6 +125,7 @@ class FitSettings:
     activation: str | None = None
     linear_skip: bool = True
     start: str = "random"
+    natural_coordinates: bool = True
 
     loss: str = "symmetric"
     view_weight: float = 0.0
@@ -200,6 +205,7 @@ class FitSettings:
             "activation": "relu",
             "linear_skip": False,
             "start": "random",
+            "natural_coordinates": False,
             "loss": "symmetric",
             "view_weight": view_weight,
             "repulsion": "both",

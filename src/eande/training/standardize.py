@@ -1,12 +1,19 @@
-"""Standardisation of the networks' inputs, by robust statistics where tails are heavy."""
+"""Standardisation of the networks' inputs, in coordinates that suit them.
+
+What lies on a half-line and spans decades goes through its logarithm, what has heavy tails on both
+sides is brought in, all else is shifted and scaled. The maps are chosen by the training data and,
+for parameters, by the prior's support, and are stored with the model.
+"""
 
 import warnings
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from eande.foundations.checks import EandeWarning
+from eande.foundations.seeds import generator
 from eande.networks.standardizer import Standardizer
 from eande.priors.prior import Prior
 from eande.simulation.read.simulations import Simulations
@@ -14,33 +21,108 @@ from eande.simulation.read.views import View, fixed_views
 
 # A spread of this share of the mean is a few hundred units in the last place of float32.
 _COARSEST = 1e-5
-# Tails are heavy if the standard deviation is so many times the one estimated by the quartiles;
-# values beyond so many scales are then compressed.
+# Tails are heavy if the standard deviation is so many times the one estimated by the quartiles.
 _HEAVY = 3.0
-_LIMIT = 1.0
-# Quartiles are taken of so many values at most.
-_MOST_VALUES = 4_000_000
 # The interquartile range of a normal distribution, in standard deviations.
 _NORMAL_QUARTILES = 1.349
+# Data of one sign span decades if the range of all but one in a hundred is so many times that
+# between the quartiles: 3.8 for a normal distribution, 4.8 for an exponential one, 9 for a
+# log-normal one of log deviation 1.
+_WIDE = 6.0
+# Such data are taken by their logarithm from this quantile of their sizes on, if the largest are
+# ten times as large; parameters from the other, or from this share of their median.
+_SMALLEST_DATA = 0.01
+_SMALLEST_PHI = 0.001
+_SMALLEST_SHARE = 1e-4
+# Parameters of a prior without a known support are taken by their logarithm if all are positive,
+# those at these quantiles are so many times apart, and their logarithm is the more symmetric.
+_TAILS = (0.05, 0.5, 0.95)
+_APART = 10.0
+# A bent number is linear up to so many scales, and from there on a logarithm.
+_LIMIT = 1.0
+# Quantiles are taken of so many values at most.
+_MOST_VALUES = 4_000_000
 
 
-def standardize_phi(train: Simulations, prior: Prior) -> Standardizer:
-    """Standardise each parameter, by the prior's moments or else by those of the simulations."""
-    known = prior.location_and_scale()
-    if known is not None:
-        return _resolved("phi", *known)
+class _Map(NamedTuple):
+    """The tensors of a standardiser, as it takes them."""
+
+    mean: Tensor
+    scale: Tensor
+    limit: Tensor | None = None
+    centre: Tensor | None = None
+    spread: Tensor | None = None
+
+    def shaped(self, shape: torch.Size) -> "_Map":
+        """Return the same with tensors of another shape."""
+        further = [None if x is None else x.view(shape) for x in self[2:]]
+        return _Map(self.mean.view(shape), self.scale.view(shape), *further)
+
+
+def standardize_phi(train: Simulations, prior: Prior, *, natural: bool = True) -> Standardizer:
+    """Standardise each parameter, by the prior's moments or else by those of the simulations.
+
+    Where the prior's support is not known, that is, for a prior known by its draws only, a
+    parameter is taken by its logarithm if all draws are positive, their 5 % and 95 % quantiles are
+    more than ten times apart, and the logarithm is distributed the more symmetrically of the two.
+
+    Args:
+        train: the simulations to train on.
+        prior: of the parameters.
+        natural: whether parameters on a half-line are taken by their logarithm, and those of heavy
+            tails are brought in.
+    """
     phi = train.phi.double()
-    return _resolved("phi", *_robust(phi, phi.mean(0), phi.std(0, correction=0)))
+    known = prior.location_and_scale()
+    mean, scale = (phi.mean(0), phi.std(0, correction=0)) if known is None else known
+    if not natural:
+        return _resolved("phi", _Map(mean, scale))
+    ends = prior.half_lines()
+    if ends is None:
+        ends = torch.where(_looks_positive(phi), 0.0, -torch.inf)
+    on_half_line = ends > -torch.inf
+    origin = torch.where(on_half_line, ends, 0.0).double()
+    smallest, middle = _quantiles(phi - origin, (_SMALLEST_PHI, 0.5))
+    smallest = smallest.maximum(_SMALLEST_SHARE * middle)
+    on_half_line &= smallest > 0
+    heavy, median, typical = _heavy_tails(phi, scale)
+    # A distribution whose moments are known has no heavy tails.
+    heavy &= ~on_half_line if known is None else False
+    bent = _bent(
+        phi,
+        _where(on_half_line, (origin, smallest), _where(heavy, (median, typical), (mean, scale))),
+        on_half_line | heavy,
+    )
+    return _resolved("phi", bent)
 
 
-def standardize_y(train: Simulations, views: View | None, *, per_channel: bool) -> Standardizer:
+def _looks_positive(phi: Tensor) -> Tensor:
+    """Return of every parameter whether its draws are more natural as logarithms, (D,)."""
+    positive = (phi > 0).all(0)
+    logs = torch.where(positive, phi, 1.0).log()
+    skew = []
+    for values in (phi, logs):
+        low, median, high = _quantiles(values, _TAILS)
+        skew.append((high + low - 2 * median).abs() / (high - low).clamp(min=1e-300))
+    low, _, high = _quantiles(phi, _TAILS)
+    return positive & (high > _APART * low) & (skew[1] < skew[0])
+
+
+def standardize_y(
+    train: Simulations, views: View | None, *, per_channel: bool, natural: bool = True
+) -> Standardizer:
     """Standardise data: each entry of a vector, each channel of a field or the field as a whole.
+
+    Entries and channels of one sign that span decades are taken by their logarithm, zeros kept;
+    entries of heavy tails are brought in. A channel of both signs keeps its outliers: a few extreme
+    places may be what matters in it; and a field for a user's encoder is left as it is.
 
     Args:
         train: the simulations to train on.
         views: what the encoder sees of a datum.
         per_channel: whether each channel of a field has a mean and a scale of its own, as our
             encoders expect; a field for a user's encoder is standardised as a whole.
+        natural: whether there are logarithms at all.
     """
     count = 0
     total = torch.zeros(())
@@ -49,8 +131,10 @@ def standardize_y(train: Simulations, views: View | None, *, per_channel: bool) 
     low = torch.full((), torch.inf)
     high = torch.full((), -torch.inf)
     sample: list[Tensor] = []
+    vector = False
     for y in map(Tensor.double, fixed_views(views, train.y)):
-        own_scale = y.ndim == 2 or per_channel
+        vector = y.ndim == 2
+        own_scale = vector or per_channel
         axes = [axis for axis in range(y.ndim) if axis != 1 or not own_scale]
         if shift is None:
             # Subtracting the first rows' mean avoids cancellation where there is a large offset.
@@ -60,21 +144,24 @@ def standardize_y(train: Simulations, views: View | None, *, per_channel: bool) 
         count += y.numel() // shift.numel()
         low = torch.minimum(low, y.amin(axes, keepdim=True))
         high = torch.maximum(high, y.amax(axes, keepdim=True))
-        if y.ndim == 2:
-            # Quartiles need only some of the rows, from everywhere.
-            sample.append(y[:: 1 + len(train) * y.shape[1] // _MOST_VALUES].cpu())
+        if natural and own_scale:
+            # Quantiles need only some of the numbers, from everywhere.
+            share = min(1.0, _MOST_VALUES / (len(train) * y[0].numel()))
+            sample.append(_some(y.transpose(0, 1).flatten(1).T, share, len(sample)).cpu())
     assert shift is not None
     shifted_mean = total / count
     variance = squares / count - shifted_mean**2
     mean = (shift + shifted_mean)[0].cpu()
     scale = variance.clamp(min=0).sqrt()[0].cpu()
-    if sample:
-        made = _resolved("y", *_robust(torch.cat(sample), mean, scale))
-    else:
-        # A field keeps its outliers: a few extreme places may be what matters in it.
-        made = _resolved("y", mean, scale)
     ends = torch.cat([low, high]).cpu()
-    made.largest = ((ends - made.mean) / made.scale).abs().max().item()
+    chosen = _Map(mean, scale)
+    if sample:
+        flat = _Map(mean.flatten(), scale.flatten())
+        one_sign = ((ends[0] >= 0) | (ends[1] <= 0)).flatten()
+        bent = _bent_data(torch.cat(sample), flat, one_sign, both_sides=vector)
+        chosen = bent.shaped(mean.shape)
+    made = _resolved("y", chosen)
+    made.largest = made(ends).abs().max().item()
     return made
 
 
@@ -83,31 +170,85 @@ def widen(standardizer: Standardizer, train: Simulations, views: View | None) ->
     if standardizer.largest is None:
         return
     for y in fixed_views(views, train.y):
-        farthest = ((y.cpu() - standardizer.mean) / standardizer.scale).abs().max().item()
+        farthest = standardizer.farthest(y.cpu()).max().item()
         standardizer.largest = max(standardizer.largest, farthest)
 
 
-def _robust(sample: Tensor, mean: Tensor, scale: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Return location, scale and limit of every column.
+def _some(rows: Tensor, share: float, part: int) -> Tensor:
+    """Return a random share of rows."""
+    if share == 1:
+        return rows
+    count = max(1, round(share * len(rows)))
+    index = torch.randint(len(rows), (count,), generator=generator(0, "quantiles", part))
+    return rows[index.to(rows.device)]
 
-    Median and interquartile range replace mean and standard deviation where tails are heavy, that
-    is, where a few values far away make up most of the standard deviation.
+
+def _bent_data(sample: Tensor, plain: _Map, one_sign: Tensor, *, both_sides: bool) -> _Map:
+    """Return the map of every column of a sample (n, d) of data.
+
+    Args:
+        sample: some of the data.
+        plain: mean and standard deviation of all of them.
+        one_sign: which columns are nowhere negative, or nowhere positive.
+        both_sides: whether columns of both signs may have heavy tails.
     """
-    low, median, high = torch.as_tensor(np.quantile(sample.numpy(), [0.25, 0.5, 0.75], axis=0))
+    lowest, first, third, highest = _quantiles(sample, (0.005, 0.25, 0.75, 0.995))
+    decades = one_sign & (highest - lowest > _WIDE * (third - first))
+    smallest = torch.ones_like(lowest)
+    for column in decades.nonzero().flatten().tolist():
+        sizes = sample[:, column].abs()
+        smallest[column] = np.quantile(sizes[sizes > 0].numpy(), _SMALLEST_DATA)
+    # Far from zero there are no decades, however wide the tails.
+    decades &= highest.abs().maximum(lowest.abs()) > _APART * smallest
+    heavy, median, typical = _heavy_tails(sample, plain.scale)
+    heavy &= ~decades if both_sides else False
+    origin = torch.zeros_like(lowest)
+    tails = _where(heavy, (median, typical), (plain.mean, plain.scale))
+    return _bent(sample, _where(decades, (origin, smallest), tails), decades | heavy)
+
+
+def _heavy_tails(sample: Tensor, scale: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return which columns have heavy tails, their median and the spread of their middle.
+
+    Tails are heavy where a few values far away make up most of the standard deviation.
+    """
+    low, median, high = _quantiles(sample, (0.25, 0.5, 0.75))
     typical = (high - low) / _NORMAL_QUARTILES
-    heavy = (typical > 0) & (scale > _HEAVY * typical)
-    if not heavy.any():
-        return mean, scale, None
-    return (
-        torch.where(heavy, median, mean),
-        torch.where(heavy, typical, scale),
-        torch.where(heavy, _LIMIT, torch.inf),
+    return (typical > 0) & (scale > _HEAVY * typical), median, typical
+
+
+def _bent(sample: Tensor, location_and_scale: tuple[Tensor, Tensor], bent: Tensor) -> _Map:
+    """Return the map that bends some columns of a sample, and standardises what comes of them."""
+    mean, scale = location_and_scale
+    if not bent.any():
+        return _Map(mean, scale)
+    limit = torch.where(bent, _LIMIT, torch.inf)
+    values = Standardizer(mean, scale, limit)(sample)
+    return _Map(
+        mean,
+        scale,
+        limit,
+        torch.where(bent, values.mean(0), 0.0),
+        torch.where(bent, values.std(0, correction=0), 1.0),
     )
 
 
-def _resolved(name: str, mean: Tensor, scale: Tensor, limit: Tensor | None = None) -> Standardizer:
+def _where(
+    chosen: Tensor, first: tuple[Tensor, Tensor], second: tuple[Tensor, Tensor]
+) -> tuple[Tensor, Tensor]:
+    """Return location and scale of the first where chosen, else those of the second."""
+    return torch.where(chosen, first[0], second[0]), torch.where(chosen, first[1], second[1])
+
+
+def _quantiles(values: Tensor, shares: tuple[float, ...]) -> Tensor:
+    return torch.as_tensor(np.quantile(values.numpy(), shares, axis=0))
+
+
+def _resolved(name: str, chosen: _Map) -> Standardizer:
     """Make a standardiser, and warn where float32 cannot resolve so small a spread."""
-    coarse = (scale > 0) & (scale < _COARSEST * mean.abs())
+    coarse = (chosen.scale > 0) & (chosen.scale < _COARSEST * chosen.mean.abs())
+    if chosen.limit is not None:
+        coarse &= chosen.limit.isinf()
     if coarse.any():
         warnings.warn(
             f"{name}: {int(coarse.sum())} entries vary by less than a hundred-thousandth of their "
@@ -115,4 +256,4 @@ def _resolved(name: str, mean: Tensor, scale: Tensor, limit: Tensor | None = Non
             EandeWarning,
             stacklevel=7,
         )
-    return Standardizer(mean, scale, limit)
+    return Standardizer(*chosen)
