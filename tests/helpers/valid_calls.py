@@ -48,6 +48,7 @@ UNCHECKED = {
     "FitSettings.schedule": "called by fit with the number of its batches",
     "Posterior": "made by model.posterior; other methods give it their own protocols",
     "EmbedAndEmulate.calling": "says which part of a fit was run, with what",
+    "EmbedAndEmulate.check_data": "called by diagnostics with the data that they read",
     "EmbedAndEmulate.locate": "captured as a CUDA graph, where nothing may be looked at",
     "EmbedAndEmulate.score": "called by posteriors with what they embedded and checked",
     "Store.prepare": "called by simulate, which checks its arguments",
@@ -355,6 +356,7 @@ CALLS: dict[str, Callable[[World], Call]] = {
             ),
             "groups": array(None, **_OPTIONAL),
             "failed_phi": array(None, **_OPTIONAL, **_NO_ROWS),
+            "missing": flag(False),
         },
     ),
     "Simulations.from_files": lambda w: (

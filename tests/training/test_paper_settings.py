@@ -44,6 +44,7 @@ SEARCHED = {
 # The paper says nothing of these for Lorenz 96 (of the width on the synthetic task: searched in
 # {60, 90, 120, 150}, line 1207), or they do not change the method.
 SILENT = {
+    "missing",
     "width",
     "blocks",
     "micro_batch",

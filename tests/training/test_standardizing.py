@@ -17,14 +17,16 @@ from eande.simulation.read.simulations import Simulations
 from eande.simulation.simulate import simulate
 from eande.training.fit import fit
 from eande.training.settings import FitSettings
-from eande.training.standardize import standardize_phi, standardize_y
+from eande.training.standardize import Standardized, standardize_phi, standardize_y
 from helpers.linear_task import BOX
 
 
-def of_data(y, *, per_channel=True, natural=True):
+def of_data(y, together=None, *, natural=True):
     phi = BOX.sample(len(y), seed=0)
-    simulations = Simulations.from_arrays(phi, y)
-    return standardize_y(simulations, None, per_channel=per_channel, natural=natural)
+    simulations = Simulations(phi, y, torch.arange(len(y)))
+    if together is None:
+        together = Standardized.ENTRIES if y.ndim == 2 else Standardized.CHANNELS
+    return standardize_y(simulations, None, together, natural=natural)
 
 
 def of_parameters(phi, prior=None, *, natural=True):
@@ -84,8 +86,8 @@ def test_fields_are_not_taken_for_heavy_tails():
     """
     y = 0.01 * torch.randn(200, 2, 20, generator=torch.Generator().manual_seed(0))
     y[:, :, 3] *= 1_000
-    for per_channel in (True, False):
-        standardizer = of_data(y, per_channel=per_channel)
+    for together in (Standardized.CHANNELS, Standardized.ONE_CHANNEL, Standardized.WHOLE):
+        standardizer = of_data(y, together)
         assert standardizer.limit is None
         assert standardizer.scale.max().item() == pytest.approx(y.std().item(), rel=0.2)
 
@@ -156,7 +158,7 @@ def test_a_channel_of_one_sign_has_one_logarithm():
     assert made.limit.flatten().tolist() == [1.0, math.inf]
     assert made.limit.shape == made.mean.shape == (2, 1)
     torch.testing.assert_close(made(y).std((0, 2)), torch.ones(2), atol=1e-2, rtol=0)
-    assert of_data(y, per_channel=False).limit is None
+    assert of_data(y, Standardized.WHOLE).limit is None
 
 
 HALF_LINE = Independent(LogNormal(torch.tensor([13.8, -13.8]), torch.ones(2)), 1)
@@ -194,3 +196,33 @@ def test_draws_alone_tell_what_is_safe():
     uniform = torch.rand(2_000, 1, generator=stream)
     phi = torch.cat([normal[:, :1].exp(), uniform, normal[:, 1:2], normal[:, 2:] + 20], dim=1)
     assert of_parameters(phi).limit.isfinite().tolist() == [True, False, False, False]
+
+
+def test_columns_of_a_set_have_one_scale_for_all_elements():
+    stream = torch.Generator().manual_seed(0)
+    sizes = (2 * torch.randn(400, 1, 1, generator=stream)).exp()
+    y = torch.randn(400, 30, 3, generator=stream) * torch.tensor([1.0, 50.0, 1.0]) + 7
+    y[:, :, 2:] = sizes * torch.randn(400, 30, 1, generator=stream)
+    made = of_data(y, Standardized.COLUMNS)
+    assert made.mean.shape == (3,)
+    assert made.limit.tolist() == [math.inf, math.inf, 1.0], "sizes that span decades"
+    torch.testing.assert_close(made(y).std((0, 1)), torch.ones(3), atol=0.05, rtol=0)
+    single = of_data(y[..., 1], Standardized.COLUMNS)
+    torch.testing.assert_close(single.mean, made.mean[1:2])
+
+
+def test_what_is_missing_is_not_counted():
+    stream = torch.Generator().manual_seed(0)
+    whole = torch.randn(4_000, 3, generator=stream) * torch.tensor([1.0, 5.0, 3.0]) + 10
+    whole[:, 2] = whole[:, 2].exp()
+    y = torch.where(torch.rand(4_000, 3, generator=stream) < 0.3, torch.nan, whole)
+    made = of_data(y)
+    expected = of_data(whole)
+    torch.testing.assert_close(made.mean, expected.mean, atol=0.2, rtol=0.05)
+    torch.testing.assert_close(made.scale, expected.scale, rtol=0.2, atol=0)
+    z = made(y)
+    assert torch.equal(z.isnan(), y.isnan())
+    torch.testing.assert_close(z.nanmean(0), torch.zeros(3), atol=1e-3, rtol=0)
+    never = of_data(torch.full((50, 2), torch.nan))
+    assert never.mean.isfinite().all()
+    assert never.largest == 0

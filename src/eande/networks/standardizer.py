@@ -76,8 +76,11 @@ class Standardizer(nn.Module):
         return z if self.spread is None else z / self.spread
 
     def farthest(self, x: Tensor) -> Tensor:
-        """Return how far from zero the farthest number of each datum (m, …) lies, (m,)."""
-        return self(x).abs().flatten(1).amax(1)
+        """Return how far from zero the farthest number of each datum (m, …) lies, (m,).
+
+        What is missing (NaN) is not looked at.
+        """
+        return self(x).abs().nan_to_num(0.0).flatten(1).amax(1)
 
     def reach(self, x: Tensor) -> Tensor:
         """Return how many times farther out than all that was seen each datum (m, …) lies, (m,).

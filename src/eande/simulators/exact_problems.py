@@ -7,7 +7,7 @@
     Autoregression  a series of 500 numbers, its coefficient and log scale
     Oscillation     a series of 64 pairs of numbers, its frequency and damping
     Blob            an image of 24 × 24 numbers, place and height of a blob
-    Gaps            eight numbers of which any may be missing, two parameters
+    Gaps            four numbers of which any may be missing, two parameters
 
 Each has a ``prior``, ``__call__(phi, rng) -> y`` and the exact
 
@@ -297,7 +297,7 @@ class Autoregression(ExactProblem):
 
 
 class Gaps(Gaussian):
-    """Eight linear numbers with noise, of which each is missing (NaN) with probability 0.4.
+    """Four linear numbers with noise, of which each is missing (NaN) with probability 0.3.
 
     What is missing says nothing, so that the posterior is that given what is seen.
     """
@@ -307,17 +307,17 @@ class Gaps(Gaussian):
     def __init__(self) -> None:
         self.prior = _normal([0.0, 0.0], [1.0, 1.0])
         self.axes = (_line(-6, 6, 300), _line(-6, 6, 300))
-        angles = torch.arange(8, dtype=torch.float64)
+        angles = torch.arange(4, dtype=torch.float64) * (math.pi / 4)
         self.matrix = torch.stack([angles.cos(), angles.sin()])
 
     def signal(self, phi: Tensor) -> Tensor:
-        """Return φ along eight directions, (k, 8)."""
+        """Return φ along four directions, (k, 4)."""
         return phi @ self.matrix
 
     def __call__(self, phi: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Simulate numbers and gaps."""
         y = super().__call__(phi, rng)
-        y[rng.random(y.shape) < 0.4] = np.nan
+        y[rng.random(y.shape) < 0.3] = np.nan
         return y
 
     def log_likelihood(self, phi: Tensor, y: Tensor) -> Tensor:

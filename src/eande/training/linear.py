@@ -8,7 +8,8 @@ under the prior, the log ratio of that posterior to the prior is, up to a consta
 
 one Gaussian around f(y) = Λ^½ a at g(φ) = Λ^½ φ: what a mixture with one head computes when both
 networks are linear. A residual MLP is linear at its beginning, so these are the weights of its
-skip. Training starts from there, and where a problem is linear there is little left to learn: fifty
+skip; of a set, a series or a grid the regression is on the statistics that such an MLP gets there.
+Training starts from there, and where a problem is linear there is little left to learn: fifty
 simulations suffice.
 """
 
@@ -21,6 +22,8 @@ from torch import Tensor, nn
 
 from eande.foundations.checks import InputError
 from eande.inference.model import EmbedAndEmulate
+from eande.networks.convolutional import Convolutional
+from eande.networks.deep_set import DeepSet
 from eande.networks.mlp import ResidualMLP
 from eande.similarities.mixture import Mixture
 from eande.simulation.read.simulations import Simulations
@@ -31,6 +34,8 @@ from eande.simulation.read.views import View, fixed_views
 _STRENGTHS = torch.logspace(-6, 3, 19, dtype=torch.float64)
 # Of a residual no more than this is put down to the datum's own weight in the regression.
 _LARGEST_LEVERAGE = 0.95
+# A regression has no more degrees of freedom than this share of its data.
+_MOST_FREEDOM = 0.5
 # Directions of φ of which the data explain less than this share of the variance start at zero.
 _SMALLEST_SHARE = 1e-3
 _LARGEST_SHARE = 1 - 1e-6
@@ -74,6 +79,9 @@ class LinearFit:
         for strength in _STRENGTHS:
             ridge = strength * lengths[0] ** 2 / max(1, len(lengths))
             kept = lengths**2 / (lengths**2 + ridge)
+            if kept.sum() > _MOST_FREEDOM * number and strength < _STRENGTHS[-1]:
+                # What it leaves is too little to judge it by.
+                continue
             leverage = (u.square() * kept).sum(1) + 1 / number
             left = z - z_mean - u @ (kept.unsqueeze(1) * targets)
             left = left / (1 - leverage.clamp(max=_LARGEST_LEVERAGE)).unsqueeze(1)
@@ -101,21 +109,24 @@ def start_linear(model: EmbedAndEmulate, train: Simulations, views: View | None 
     """Give a model that was just made the weights of the linear-Gaussian posterior.
 
     Args:
-        model: with two residual MLPs and a mixture.
+        model: with networks of ours and a mixture.
         train: the simulations to train on.
         views: what the encoder sees of a datum.
     """
     encoder = model.encoder
     emulator = model.emulator
     similarity = model.similarity
-    if not (_has_skip(encoder) and _has_skip(emulator) and isinstance(similarity, Mixture)):
+    head = encoder.head if isinstance(encoder, Convolutional | DeepSet) else encoder
+    if not (_has_skip(head) and _has_skip(emulator) and isinstance(similarity, Mixture)):
         raise InputError(
-            "start: expected 'random' but for two residual MLPs with linear_skip=True and a "
+            "start: expected 'random' but for networks of ours with linear_skip=True and a "
             "mixture, got 'linear'"
         )
+    assert isinstance(encoder, Convolutional | DeepSet | ResidualMLP)
     rows = max(2, min(len(train), _MOST_NUMBERS // math.prod(model.y_shape)))
     y = torch.cat(list(fixed_views(views, take(train.y, slice(rows)))))
-    x = model.y_standardizer(y).flatten(1)
+    parts = y.split(model.encoder_rows)
+    x = torch.cat([encoder.features(model.y_standardizer(part)) for part in parts])
     z = model.phi_standardizer(train.phi[:rows])
     found = LinearFit.of(x, z)
     to_white = torch.linalg.inv(torch.linalg.cholesky(found.covariance))
@@ -134,7 +145,7 @@ def start_linear(model: EmbedAndEmulate, train: Simulations, views: View | None 
     trusted = torch.where(explained > _SMALLEST_SHARE, trusted, 0.0)
     from_y = (trusted / (left * precision.sqrt())).unsqueeze(1) * guess
     from_phi = precision.sqrt().unsqueeze(1) * (axes.T @ to_white)
-    _set_linear(encoder, from_y, found.x_mean)
+    _set_linear(head, from_y, found.x_mean)
     _set_linear(emulator, from_phi, found.z_mean)
     _set_heads(similarity, n)
 

@@ -65,6 +65,11 @@ class FitSettings:
             and data that span decades reach the networks through their logarithm, and heavy tails
             are brought in; False only shifts and scales.
 
+        missing: what becomes of NaN in the data: ``"refuse"``, or ``"mask"`` for numbers that are
+            missing: the encoder gets zeros in their place and is told where. An observation may
+            then have gaps, too. An encoder of your own has to say by an attribute ``gaps = True``
+            that it takes NaN.
+
     **The loss**
 
         loss: ``"symmetric"`` (the paper's), ``"phi_y"`` or ``"y_phi"`` alone.
@@ -126,6 +131,7 @@ class FitSettings:
     linear_skip: bool = True
     start: str = "random"
     natural_coordinates: bool = True
+    missing: str = "refuse"
 
     loss: str = "symmetric"
     view_weight: float = 0.0
@@ -315,6 +321,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "normalization": NORMALIZATIONS,
     "decayed": ("matrices", "all"),
     "start": ("random", "linear"),
+    "missing": ("refuse", "mask"),
     "select_by": SELECTIONS,
     "precision": ("32-true", "bf16-mixed"),
     "device": ("auto", "cpu", "cuda"),

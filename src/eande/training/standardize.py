@@ -6,6 +6,8 @@ for parameters, by the prior's support, and are stored with the model.
 """
 
 import warnings
+from collections.abc import Sequence
+from enum import Enum
 from typing import NamedTuple
 
 import numpy as np
@@ -53,7 +55,7 @@ class _Map(NamedTuple):
     centre: Tensor | None = None
     spread: Tensor | None = None
 
-    def shaped(self, shape: torch.Size) -> "_Map":
+    def shaped(self, shape: tuple[int, ...]) -> "_Map":
         """Return the same with tensors of another shape."""
         further = [None if x is None else x.view(shape) for x in self[2:]]
         return _Map(self.mean.view(shape), self.scale.view(shape), *further)
@@ -108,60 +110,92 @@ def _looks_positive(phi: Tensor) -> Tensor:
     return positive & (high > _APART * low) & (skew[1] < skew[0])
 
 
-def standardize_y(
-    train: Simulations, views: View | None, *, per_channel: bool, natural: bool = True
-) -> Standardizer:
-    """Standardise data: each entry of a vector, each channel of a field or the field as a whole.
+class Standardized(Enum):
+    """Which numbers of a datum are standardised together."""
 
-    Entries and channels of one sign that span decades are taken by their logarithm, zeros kept;
-    entries of heavy tails are brought in. A channel of both signs keeps its outliers: a few extreme
-    places may be what matters in it; and a field for a user's encoder is left as it is.
+    ENTRIES = "each by itself"
+    CHANNELS = "those of one entry of the first axis"
+    COLUMNS = "those of one entry of the second axis, all where there is none"
+    ONE_CHANNEL = "all: they are one channel"
+    WHOLE = "all, whatever they are"
+
+    def table(self, y: Tensor) -> Tensor:
+        """Return data (m, …) as a table with a column for all that belongs together."""
+        if self is Standardized.ENTRIES:
+            return y.flatten(1)
+        if self is Standardized.CHANNELS:
+            return y.transpose(0, 1).flatten(1).T
+        if self is Standardized.COLUMNS and y.ndim > 2:
+            return y.flatten(0, 1).flatten(1)
+        return y.reshape(-1, 1)
+
+    def shape(self, y_shape: Sequence[int]) -> tuple[int, ...]:
+        """Return the shape in which one number a column goes with a datum."""
+        if self is Standardized.ENTRIES:
+            return tuple(y_shape)
+        if self is Standardized.CHANNELS:
+            return (y_shape[0], *[1] * (len(y_shape) - 1))
+        if self is Standardized.COLUMNS:
+            return tuple(y_shape[1:]) or (1,)
+        return (1,) * len(y_shape)
+
+
+def standardize_y(
+    train: Simulations, views: View | None, together: Standardized, *, natural: bool = True
+) -> Standardizer:
+    """Standardise data; what is missing (NaN) is not counted.
+
+    Entries, channels and columns of one sign that span decades are taken by their logarithm, zeros
+    kept; entries of vectors and columns of sets of heavy tails are brought in. A channel of both
+    signs keeps its outliers: a few extreme places may be what matters in it; and a field for a
+    user's encoder is left as it is.
 
     Args:
         train: the simulations to train on.
         views: what the encoder sees of a datum.
-        per_channel: whether each channel of a field has a mean and a scale of its own, as our
-            encoders expect; a field for a user's encoder is standardised as a whole.
+        together: which numbers of a datum have one mean and one scale.
         natural: whether there are logarithms at all.
     """
-    count = 0
+    natural = natural and together is not Standardized.WHOLE
+    count = torch.zeros(())
     total = torch.zeros(())
     squares = torch.zeros(())
     shift: Tensor | None = None
     low = torch.full((), torch.inf)
     high = torch.full((), -torch.inf)
     sample: list[Tensor] = []
-    vector = False
+    shape: tuple[int, ...] = ()
     for y in map(Tensor.double, fixed_views(views, train.y)):
-        vector = y.ndim == 2
-        own_scale = vector or per_channel
-        axes = [axis for axis in range(y.ndim) if axis != 1 or not own_scale]
+        shape = together.shape(y.shape[1:])
+        table = together.table(y)
+        seen = ~table.isnan()
         if shift is None:
             # Subtracting the first rows' mean avoids cancellation where there is a large offset.
-            shift = y.mean(axes, keepdim=True)
-        total = total + (y - shift).sum(axes, keepdim=True)
-        squares = squares + ((y - shift) ** 2).sum(axes, keepdim=True)
-        count += y.numel() // shift.numel()
-        low = torch.minimum(low, y.amin(axes, keepdim=True))
-        high = torch.maximum(high, y.amax(axes, keepdim=True))
-        if natural and own_scale:
+            shift = table.nanmean(0).nan_to_num()
+        shifted = (table - shift).nan_to_num()
+        count = count + seen.sum(0)
+        total = total + shifted.sum(0)
+        squares = squares + (shifted**2).sum(0)
+        low = torch.minimum(low, table.masked_fill(~seen, torch.inf).amin(0))
+        high = torch.maximum(high, table.masked_fill(~seen, -torch.inf).amax(0))
+        if natural:
             # Quantiles need only some of the numbers, from everywhere.
             share = min(1.0, _MOST_VALUES / (len(train) * y[0].numel()))
-            sample.append(_some(y.transpose(0, 1).flatten(1).T, share, len(sample)).cpu())
+            sample.append(_some(table, share, len(sample)).cpu())
     assert shift is not None
+    count = count.clamp(min=1)
     shifted_mean = total / count
     variance = squares / count - shifted_mean**2
-    mean = (shift + shifted_mean)[0].cpu()
-    scale = variance.clamp(min=0).sqrt()[0].cpu()
-    ends = torch.cat([low, high]).cpu()
-    chosen = _Map(mean, scale)
-    if sample:
-        flat = _Map(mean.flatten(), scale.flatten())
-        one_sign = ((ends[0] >= 0) | (ends[1] <= 0)).flatten()
-        bent = _bent_data(torch.cat(sample), flat, one_sign, both_sides=vector)
-        chosen = bent.shaped(mean.shape)
-    made = _resolved("y", chosen)
-    made.largest = made(ends).abs().max().item()
+    chosen = _Map((shift + shifted_mean).cpu(), variance.clamp(min=0).sqrt().cpu())
+    # Where nothing was ever seen, at the mean.
+    never = low > high
+    ends = torch.stack([torch.where(never, shift, low), torch.where(never, shift, high)]).cpu()
+    if natural:
+        one_sign = (ends[0] >= 0) | (ends[1] <= 0)
+        tails = together in (Standardized.ENTRIES, Standardized.COLUMNS)
+        chosen = _bent_data(torch.cat(sample), chosen, one_sign, both_sides=tails)
+    made = _resolved("y", chosen.shaped(shape))
+    made.largest = made(ends.view(2, *shape)).abs().max().item()
     return made
 
 
@@ -224,13 +258,9 @@ def _bent(sample: Tensor, location_and_scale: tuple[Tensor, Tensor], bent: Tenso
         return _Map(mean, scale)
     limit = torch.where(bent, _LIMIT, torch.inf)
     values = Standardizer(mean, scale, limit)(sample)
-    return _Map(
-        mean,
-        scale,
-        limit,
-        torch.where(bent, values.mean(0), 0.0),
-        torch.where(bent, values.std(0, correction=0), 1.0),
-    )
+    centre = values.nanmean(0)
+    spread = (values - centre).square().nanmean(0).sqrt()
+    return _Map(mean, scale, limit, torch.where(bent, centre, 0.0), torch.where(bent, spread, 1.0))
 
 
 def _where(
@@ -241,7 +271,15 @@ def _where(
 
 
 def _quantiles(values: Tensor, shares: tuple[float, ...]) -> Tensor:
-    return torch.as_tensor(np.quantile(values.numpy(), shares, axis=0))
+    """Return quantiles of every column, (k, d), of what is not missing; zero where all is."""
+    if not values.isnan().any():
+        return torch.as_tensor(np.quantile(values.numpy(), shares, axis=0))
+    found = torch.zeros(len(shares), values.shape[1], dtype=values.dtype)
+    for column, numbers in enumerate(values.T):
+        seen = numbers[~numbers.isnan()]
+        if len(seen):
+            found[:, column] = torch.as_tensor(np.quantile(seen.numpy(), shares))
+    return found
 
 
 def _resolved(name: str, chosen: _Map) -> Standardizer:
