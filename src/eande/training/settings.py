@@ -49,8 +49,8 @@ class FitSettings:
             free lengths; or an instance with settings of its own: ``Cosine(temperature=0.05)``,
             ``Mixture(heads=16)``.
         embedding_dimension: n.
-        width: hidden width of the emulator and of the default encoder, for a series or a grid that
-            of a ResNet-18's last stage (usually 512).
+        width: hidden width of the emulator and of the default encoder; convolutions of a series or
+            a grid begin with an eighth as many channels, the elements of a set have half of it.
         blocks: number of residual blocks of the emulator and of an encoder for vectors.
         normalization: their normalisation: ``"none"``, ``"layer"`` or ``"batch"`` (the paper's).
         activation: theirs: ``"relu"`` (the paper's), ``"silu"`` or ``"tanh"``; None for a smooth
@@ -58,13 +58,12 @@ class FitSettings:
         linear_skip: whether a linear map of their input is added to their output; False is the
             paper's.
         start: the first weights: ``"random"``, or ``"linear"``, those of a ridge regression of φ on
-            the data, for vectors and the mixture. Where a problem is nearly linear fifty
-            simulations then suffice, and training over-fits soon: set ``validate_every``.
-
+            the data, or on their statistics, for encoders of ours and the mixture. Where a problem
+            is nearly linear fifty simulations then suffice, and training over-fits soon: set
+            ``validate_every``.
         natural_coordinates: whether parameters on a half-line (of a log-normal or gamma prior, say)
             and data that span decades reach the networks through their logarithm, and heavy tails
             are brought in; False only shifts and scales.
-
         missing: what becomes of NaN in the data: ``"refuse"``, or ``"mask"`` for numbers that are
             missing: the encoder gets zeros in their place and is told where. An observation may
             then have gaps, too. An encoder of your own has to say by an attribute ``gaps = True``
