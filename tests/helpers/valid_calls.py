@@ -221,6 +221,8 @@ def _settings() -> Arguments:
         "activation": choice("relu", **none),
         "linear_skip": flag(True),
         "start": choice("random"),
+        "natural_coordinates": flag(True),
+        "missing": choice("refuse"),
         "loss": choice("symmetric"),
         "view_weight": positive(0.0, zero="no weight"),
         "repulsion": choice("both"),
