@@ -89,8 +89,8 @@ def test_gaps_are_learned_from_and_observed(members, tmp_path):
         simulations, problem.prior, settings=settings, members=members, progress=False
     )
     fresh = pairs(problem, 500, 1)
-    # The prior is 2 nats away, and gaps filled with zeros alone .3.
-    assert divergence(model, problem, *fresh) < 0.15
+    # The prior is 1.75 nats away, and where gaps are zeros and nothing tells of them it is 0.36.
+    assert divergence(model, problem, *fresh) < 0.2
     assert model.takes_gaps
     model.save(tmp_path / "model")
     again = eande.load(tmp_path / "model")
@@ -102,7 +102,8 @@ def test_gaps_are_learned_from_and_observed(members, tmp_path):
     with pytest.raises(eande.InputError, match=r"y: .* got 1 NaN or inf, .* index \(0, 0\)"):
         model.posteriors(observed, draws=500)
     nothing = model.posterior(torch.full((4,), torch.nan), draws=5_000)
-    assert nothing.log_ratio(problem.prior.sample(200, seed=3)).abs().mean() < 0.5
+    assert nothing.effective_draws > 2_500, "where all is missing, nearly the prior"
+    assert model.posterior(torch.zeros(4), draws=5_000).effective_draws < 1_500
 
 
 def test_gaps_are_refused_where_nothing_was_said_of_them(few_simulations):
