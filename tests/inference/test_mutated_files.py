@@ -18,6 +18,8 @@ from torch.distributions import Independent, Normal
 import eande
 from eande.foundations.files import read_tensors, write_tensors
 from eande.inference.model import EmbedAndEmulate
+from eande.networks.convolutional import Convolutional
+from eande.networks.deep_set import DeepSet
 from eande.networks.mlp import ResidualMLP
 from eande.networks.resnet import ResNet
 from eande.similarities.calibrated import Aim, Calibrated, Slope
@@ -66,7 +68,15 @@ def fallen_back():
     return model(similarity=similarity, prior=eande.EmpiricalPrior(torch.randn(20, 2)))
 
 
-MODELS = (small_mlp, calibrated_ensemble, convolutional, fallen_back)
+def series():
+    return model(Convolutional((1, 40), 4, width=2, hidden=8), y_shape=(1, 40))
+
+
+def sets():
+    return model(DeepSet(1, 4, width=4, features=2, gaps=True), y_shape=(9,))
+
+
+MODELS = (small_mlp, calibrated_ensemble, convolutional, fallen_back, series, sets)
 
 
 def run(kind, source, first=0, count=CHANGES):
@@ -138,6 +148,26 @@ def test_no_flipped_bit_of_a_model_goes_unnoticed(tmp_path):
             convolutional,
             lambda document: document.update(y_shape=[2, 10**9]),
             r"encoder: expected a network that takes a batch of shape \(2, 2, 1000000000\)",
+        ),
+        (
+            series,
+            lambda document: document["encoder"]["settings"].update(shape=[1, 10**9]),
+            r"encoder\.(head|stages).*: expected .*, got .* in the file",
+        ),
+        (
+            series,
+            lambda document: document.update(y_shape=[1, 10**9]),
+            r"encoder: expected a network that takes a batch of shape \(2, 1, 1000000000\)",
+        ),
+        (
+            series,
+            lambda document: document["encoder"]["settings"].update(shape=[10**6, 40]),
+            "channels: expected a whole number of at most 4096",
+        ),
+        (
+            sets,
+            lambda document: document["encoder"]["settings"].update(features=10**6),
+            "encoder: settings of the DeepSet: features: expected a whole number of at most 65536",
         ),
         (
             small_mlp,

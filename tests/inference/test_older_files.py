@@ -1,10 +1,11 @@
-"""Files of earlier formats: models, stores and checkpoints written before format 5.
+"""Files of earlier formats: models, stores and checkpoints written before the present one.
 
 The folder ``data/format4`` was written by the last version of format 4, with the log ratios that
 its models gave for three observations.
 """
 
 import json
+import math
 import shutil
 from pathlib import Path
 
@@ -12,6 +13,8 @@ import pytest
 import torch
 
 import eande
+from eande.foundations.files import read_tensors, write_tensors
+from eande.networks.standardizer import Standardizer
 from eande.similarities.calibrated import Calibrated
 from eande.similarities.prior_only import PriorOnly
 
@@ -46,6 +49,22 @@ def test_what_calibration_found_lies_around_the_similarity():
     assert isinstance(eande.load(FOLDER / "fallen.eande").similarity, PriorOnly)
 
 
+def test_a_model_of_format_5_bends_heavy_tails_as_it_did(tmp_path):
+    """Beyond a limit numbers grew logarithmically, and were not standardised again."""
+    model = eande.load(FOLDER / "cosine-constant.eande")
+    given = {"mean": torch.tensor([1.0, 0.0, 0.0]), "scale": torch.tensor([2.0, 1.0, 1.0])}
+    given["limit"] = torch.tensor([1.0, torch.inf, 1.0])
+    model.y_standardizer = Standardizer.of(given)
+    model.save(tmp_path / "model")
+    document, tensors = read_tensors(tmp_path / "model", "model")
+    write_tensors(tmp_path / "model", "model", document | {"format": 5}, tensors)
+    again = eande.load(tmp_path / "model")
+    z = again.y_standardizer(torch.tensor([[9.0, 9.0, 0.0], [-9.0, 0.5, 3.0]]))
+    expected = [[1 + math.log(4), 9.0, 0.0], [-1 - math.log(5), 0.5, 1 + math.log(3)]]
+    torch.testing.assert_close(z, torch.tensor(expected))
+    assert torch.equal(log_ratios(again), log_ratios(model))
+
+
 def test_a_store_reads_as_it_was_written(tmp_path):
     shutil.copytree(FOLDER / "store.zarr", tmp_path / "store.zarr")
     simulations = eande.Simulations.open(tmp_path / "store.zarr")
@@ -59,7 +78,7 @@ def test_a_checkpoint_of_another_format_is_refused_with_what_to_do(tmp_path):
     phi = prior.sample(100, seed=0)
     with pytest.raises(
         eande.InputError,
-        match=r"expected a checkpoint of format 3, got 1, of another version of eande: "
+        match=r"expected a checkpoint of format 4, got 1, of another version of eande: "
         "use another folder, or delete it to begin anew",
     ):
         eande.fit(

@@ -1,9 +1,22 @@
 """Priors that wrap a torch distribution."""
 
+from typing import ClassVar
+
 import numpy as np
 import pytest
 import torch
-from torch.distributions import Independent, Normal, Uniform
+from torch.distributions import (
+    Categorical,
+    Distribution,
+    Gamma,
+    Independent,
+    LogNormal,
+    MixtureSameFamily,
+    Normal,
+    Pareto,
+    Uniform,
+    constraints,
+)
 
 import eande
 from eande.foundations.checks import InputError
@@ -71,3 +84,46 @@ def test_wrong_use_gives_one_line(case):
     with pytest.raises(InputError, match=message) as caught:
         call()
     assert "\n" not in str(caught.value).split(" (")[0]
+
+
+class Mixed(Distribution):
+    """A positive, an unbounded and a bounded number."""
+
+    arg_constraints: ClassVar = {}
+    support = constraints.stack([constraints.positive, constraints.real, constraints.unit_interval])
+
+    def __init__(self):
+        super().__init__(event_shape=torch.Size([3]))
+
+    def sample(self, shape=()):
+        normal = torch.randn(*shape, 3)
+        return torch.stack([normal[..., 0].exp(), normal[..., 1], normal[..., 2].sigmoid()], dim=-1)
+
+
+NONE = -torch.inf
+LAWS = {
+    "log-normal": (Independent(LogNormal(torch.zeros(2), torch.ones(2)), 1), [0, 0]),
+    "gamma": (Independent(Gamma(torch.ones(2), torch.ones(2)), 1), [0, 0]),
+    "Pareto": (Independent(Pareto(torch.tensor([1.0, 3.0]), torch.ones(2)), 1), [1, 3]),
+    "normal": (Independent(Normal(torch.zeros(2), torch.ones(2)), 1), [NONE, NONE]),
+    "uniform": (Independent(Uniform(torch.zeros(2), torch.ones(2)), 1), [NONE, NONE]),
+    "one of each": (Mixed(), [0, NONE, NONE]),
+    "mixture": (
+        MixtureSameFamily(
+            Categorical(torch.ones(2)), Independent(LogNormal(torch.zeros(2, 2), 1.0), 1)
+        ),
+        [0, 0],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LAWS)
+def test_the_support_tells_which_parameters_lie_on_a_half_line(name):
+    law, expected = LAWS[name]
+    assert DistributionPrior(law).half_lines().tolist() == expected
+
+
+def test_nothing_is_known_of_a_support_that_is_not_declared():
+    prior = eande.SamplerPrior(lambda n, seed: torch.rand(n, 2))
+    assert prior.half_lines() is None
+    assert eande.BoxPrior([0, 0], [1, 1]).half_lines().tolist() == [NONE, NONE]

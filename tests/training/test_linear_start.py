@@ -29,7 +29,7 @@ def nothing(phi, rng):
 
 def started(simulator, n, seed):
     simulations = eande.simulate(simulator, PRIOR, n, seed=seed, progress=False)
-    settings = FitSettings(device="cpu", seed=seed, start="linear")
+    settings = FitSettings(device="cpu", seed=seed, start="linear").resolved(n)
     return build_model(simulations, None, PRIOR, settings, Networks(), start=0)
 
 
@@ -84,7 +84,9 @@ def test_other_networks_and_similarities_are_refused_in_one_line(options):
     simulations = eande.simulate(five_numbers, PRIOR, 100, progress=False)
     encoder = options.pop("encoder", None)
     settings = FitSettings(device="cpu", start="linear", **options)
-    with pytest.raises(eande.InputError, match=r"start: expected 'random' but for two residual"):
+    with pytest.raises(
+        eande.InputError, match=r"start: expected 'random' but for networks of ours"
+    ):
         eande.fit(simulations, PRIOR, encoder=encoder, settings=settings, progress=False)
 
 

@@ -29,6 +29,7 @@ READ_INTO_IT = {
     "activation": ("relu", "line 1207, likewise"),
     "linear_skip": (False, "line 1207, likewise: residual blocks, and no skip over all of them"),
     "start": ("random", "not among what is described"),
+    "natural_coordinates": (False, "not among what is described"),
     "memory_bank": (0, "lines 1234–1235: past pairs fill up to M = batch size, none at full batch"),
     "warmup": (0.0, "line 1230: a cosine schedule that starts at its largest value"),
     "decayed": ("all", "line 1232: AdamW with weight decay, no weights excepted"),
@@ -43,6 +44,7 @@ SEARCHED = {
 # The paper says nothing of these for Lorenz 96 (of the width on the synthetic task: searched in
 # {60, 90, 120, 150}, line 1207), or they do not change the method.
 SILENT = {
+    "missing",
     "width",
     "blocks",
     "micro_batch",

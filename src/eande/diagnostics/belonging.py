@@ -39,7 +39,6 @@ from eande.foundations.checks import (
     InputError,
     as_float_tensor,
     check_count,
-    check_finite,
     check_flag,
     check_function,
     check_instance,
@@ -168,7 +167,7 @@ class Belongs:
         starts = range(0, len(y), model.encoder_rows)
         for start in track(starts, "embedding", disable=not progress, transient=True):
             part = as_float_tensor("y", y[start : start + model.encoder_rows], device=model.device)
-            check_finite(f"y[{start}:{start + len(part)}]", part)
+            model.check_data(f"y[{start}:{start + len(part)}]", part)
             with _recorded(model.encoder, len(part)) as layers:
                 embedded = model.embed(part)
             best = model.similarity.score(embedded, bank.emulated).amax(1)
@@ -176,7 +175,7 @@ class Belongs:
             images.append(-best if bound is None else bound - best)
             # The embedding itself, where no layer could be recorded.
             activations.append(torch.cat(layers or [embedded], dim=1))
-            summaries.append(_summaries(part))
+            summaries.append(_summaries(part.nan_to_num()))
         image, activation, summary = (
             torch.cat(parts).double().cpu() for parts in (images, activations, summaries)
         )

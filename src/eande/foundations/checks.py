@@ -176,6 +176,11 @@ def check_finite(name: str, values: Tensor) -> None:
         )
 
 
+def check_no_infinity(name: str, values: Tensor) -> None:
+    """Refuse infinity only: NaN stands for what is missing."""
+    check_finite(name, values.nan_to_num(0.0, math.inf, -math.inf))
+
+
 def check_shape(name: str, values: Tensor, expected: Sequence[int | str]) -> None:
     """Refuse another shape than the expected one.
 

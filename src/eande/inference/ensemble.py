@@ -115,6 +115,7 @@ class JointEncoder(nn.Module):
     def __init__(self, members: Sequence[EmbedAndEmulate]) -> None:
         super().__init__()
         self.members = nn.ModuleList(members)
+        self.gaps = all(member.takes_gaps for member in members)
 
     def forward(self, y: Tensor) -> Tensor:
         """Map data (m, …) to (m, Σ (n_j + 1))."""

@@ -91,7 +91,7 @@ def embed_rows(model: EmbedAndEmulate, y: Any) -> Tensor:
     for start in range(0, len(y), model.encoder_rows):
         rows = as_float_tensor("y", y[start : start + model.encoder_rows])
         where = f"y[{start}:{start + len(rows)}]"
-        check_finite(where, rows)
+        model.check_data(where, rows)
         parts.append(model.embed(rows))
         check_finite(f"embeddings of {where}", parts[-1])
     return torch.cat(parts)

@@ -19,7 +19,7 @@ from eande.foundations.files import Shapes, read_tensors
 from eande.foundations.paths import as_path
 from eande.inference.ensemble import MeanRatio, ensemble
 from eande.inference.model import EmbedAndEmulate
-from eande.inference.older_files import renamed
+from eande.inference.older_files import LAST_OF_NAMED_SIMILARITIES, renamed
 from eande.inference.saving import FORMAT, EnsembleFile, ModelDocument, ModelFile
 from eande.networks.choose import NetworkDescription, outline_network
 from eande.networks.standardizer import Standardizer
@@ -31,7 +31,6 @@ from eande.similarities.similarity import Similarity, similarity_from_descriptio
 Tensors = dict[str, Tensor]
 # Numbers that a file may hold of a prior: 1 GB.
 _LARGEST_PRIOR = 2**28
-_STANDARDIZING = ("mean", "scale", "limit")
 
 
 class _Given(NamedTuple):
@@ -121,7 +120,7 @@ def _current(
         raise InputError(
             f"{path}: expected file format {FORMAT} or older, got {found}: written by a newer eande"
         )
-    if found < FORMAT:
+    if found <= LAST_OF_NAMED_SIMILARITIES:
         document, tensors = renamed(path, document, tensors)
     if "members" in document:
         return as_document(path, document, EnsembleFile), tensors
@@ -379,7 +378,7 @@ def _filled(
 
 def _standardizing(where: str, weights: Tensors, name: str) -> Tensors:
     """Return the tensors of a standardiser."""
-    found = {k: weights[f"{name}.{k}"] for k in _STANDARDIZING if f"{name}.{k}" in weights}
+    found = {k: weights[f"{name}.{k}"] for k in Standardizer.NAMES if f"{name}.{k}" in weights}
     if "mean" not in found or "scale" not in found:
         raise InputError(
             f"{where}: expected the tensors model.{name}.mean and model.{name}.scale, got neither "

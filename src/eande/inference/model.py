@@ -35,6 +35,7 @@ from eande.foundations.checks import (
     check_fits,
     check_flag,
     check_instance,
+    check_no_infinity,
     check_shape,
     show,
     show_shape,
@@ -180,6 +181,18 @@ class EmbedAndEmulate(nn.Module):
         """Where the model lives and results come back."""
         return self.y_standardizer.mean.device
 
+    @property
+    def takes_gaps(self) -> bool:
+        """Whether NaN in data stands for numbers that are missing."""
+        return bool(getattr(self.encoder, "gaps", False))
+
+    def check_data(self, name: str, y: Tensor) -> None:
+        """Refuse data with infinities, and with NaN unless the encoder takes gaps."""
+        if self.takes_gaps:
+            check_no_infinity(name, y)
+        else:
+            check_finite(name, y)
+
     # The two maps into one space.
 
     def embed(self, y: Any) -> Tensor:
@@ -301,7 +314,7 @@ class EmbedAndEmulate(nn.Module):
                 farthest = max(farthest, reach)
                 if not math.isfinite(total):
                     # With the index that the caller's y has.
-                    check_finite("y", observed[0] if single else observed)
+                    self.check_data("y", observed[0] if single else observed)
                 if not abs(log_c) < _LARGEST_SCORE:
                     raise InputError(
                         "y: expected data on the scale of the simulations, got scores of "
@@ -333,12 +346,10 @@ class EmbedAndEmulate(nn.Module):
         Returns ``f`` (m, n), and ``values`` (5, m): log C, its standard error, its effective sample
         size, the sum of all data, which tells whether they are finite, and how far out they lie.
         """
-        # No encoder sees missing numbers, though they are refused only after it: to look first
-        # would be to wait for the device twice.
-        known = observed.nan_to_num(0.0, 0.0, 0.0)
+        known, total = self._known(observed)
         f = self.embed_all(known)
         normalizer = estimate_normalizer(self.similarity, f, bank)
-        total = observed.sum(dtype=torch.float64).expand(len(f))
+        total = total.expand(len(f))
         return {"f": f, "values": _stacked(normalizer, total, self._reach(known))}
 
     def _reach(self, observed: Tensor) -> Tensor:
@@ -349,13 +360,26 @@ class EmbedAndEmulate(nn.Module):
     @torch.no_grad()
     def _locate_pooled(self, observed: Tensor, bank: PriorBank) -> dict[str, Tensor]:
         """Do the same for observations of one φ: one normaliser belongs to all of them."""
-        known = observed.nan_to_num(0.0, 0.0, 0.0)
+        known, total = self._known(observed)
         f = self.similarity.pool(self.embed_all(known))
         scores = summed_scores(self.similarity, f, bank.emulated)
         normalizer = normalizer_of_scores(scores.unsqueeze(0), bank.inside)
-        total = observed.sum(dtype=torch.float64).expand(1)
         reach = self._reach(known).amax(0, keepdim=True)
-        return {"f": f, "values": _stacked(normalizer, total, reach)}
+        return {"f": f, "values": _stacked(normalizer, total.expand(1), reach)}
+
+    def _known(self, observed: Tensor) -> tuple[Tensor, Tensor]:
+        """Return data as the encoder may see them, and a sum that tells whether all are allowed.
+
+        No encoder sees what is not, though it is refused only afterwards: to look first would be to
+        wait for the device twice.
+        """
+        if self.takes_gaps:
+            allowed = observed.nan_to_num(0.0, math.inf, -math.inf)
+            known = torch.where(observed.isinf(), 0.0, observed)
+        else:
+            allowed = observed
+            known = observed.nan_to_num(0.0, 0.0, 0.0)
+        return known, allowed.sum(dtype=torch.float64)
 
     def score(self, f: Tensor, phi: Tensor) -> Tensor:
         """Return the score of parameters (k, D), shape (k,), summed over embeddings (m, n)."""

@@ -1,7 +1,9 @@
 """Files of earlier formats, brought to the present one.
 
 Up to format 4 a similarity was named only, and an exponent and what else calibration found lay
-among its own tensors; an exponent of 0 said that the fit had fallen back to the prior.
+among its own tensors; an exponent of 0 said that the fit had fallen back to the prior. In format 5
+numbers that had been bent were not standardised again: the tensors of a standardiser say so by
+their absence, and nothing is to be done.
 """
 
 from dataclasses import dataclass
@@ -13,6 +15,8 @@ from torch import Tensor
 from eande.foundations.checks import InputError
 from eande.foundations.documents import as_document
 
+# The last format in which a similarity was named only.
+LAST_OF_NAMED_SIMILARITIES = 4
 _CALIBRATION = ("exponent", "slope", "centre", "turn", "shift")
 
 

@@ -15,7 +15,8 @@ from eande.foundations.files import write_tensors
 from eande.networks.choose import NetworkDescription
 
 # 5: similarities are described by name and settings, calibration is a similarity around another.
-FORMAT = 5
+# 6: numbers that were bent are standardised again.
+FORMAT = 6
 # Numbers of one datum, axes of it, and dimensions of an embedding: a file that says more is
 # damaged.
 _LARGEST_DATUM = 2**31

@@ -3,6 +3,7 @@
 Every network of ours keeps the arguments of its constructor in ``settings``.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,48 +14,99 @@ from torch.overrides import TorchFunctionMode
 
 from eande.foundations.checks import InputError, check_choice, show_shape
 from eande.foundations.documents import make_from_settings
+from eande.networks.convolutional import Convolutional
+from eande.networks.deep_set import DeepSet
 from eande.networks.mlp import ResidualMLP
 from eande.networks.resnet import ResNet
+
+# What ``encoder=`` may be called by, and the number of axes of a datum.
+ENCODERS = {"vector": (1,), "series": (1, 2), "grid": (2, 3), "set": (1, 2)}
+_BY_AXES = {1: "vector", 2: "series", 3: "grid"}
+
+
+def kind_of_data(shape: Sequence[int], encoder: str | None = None) -> str:
+    """Return what data of a shape are: what they are called, or else what their shape says.
+
+    Args:
+        shape: of one datum.
+        encoder: ``"vector"``, ``"series"``, ``"grid"`` or ``"set"``; None goes by the shape, which
+            tells no set from a series.
+    """
+    if encoder is None:
+        if len(shape) not in _BY_AXES:
+            raise InputError(
+                "y: expected data of shape (d,), (channels, length) or (channels, height, width), "
+                f"got {show_shape(shape)}; pass encoder="
+            )
+        return _BY_AXES[len(shape)]
+    check_choice("encoder", encoder, tuple(ENCODERS))
+    if encoder != "vector" and len(shape) not in ENCODERS[encoder]:
+        expected = {
+            "series": "(length,) or (channels, length)",
+            "grid": "(height, width) or (channels, height, width)",
+            "set": "(elements,) or (elements, columns)",
+        }[encoder]
+        raise InputError(
+            f"encoder: expected data of shape {expected} for {encoder!r}, got data of shape "
+            f"{show_shape(shape)}"
+        )
+    return encoder
 
 
 def default_encoder(
     shape: Sequence[int],
     outputs: int,
+    encoder: str | None = None,
     *,
     width: int = 256,
     blocks: int = 3,
     normalization: str = "none",
     activation: str = "relu",
     linear_skip: bool = True,
+    gaps: bool = False,
 ) -> nn.Module:
-    """Choose an encoder by the shape of one datum.
+    """Make the encoder of data of a shape.
 
-    A vector gets a residual MLP, a line or a grid with channels a ResNet-18 whose last stage has
-    ``width`` channels; the arguments after it are for the MLP alone.
+    A vector gets a residual MLP, a series or a grid convolutions, a set a deep set.
+
+    Args:
+        shape: of one datum: (d,), (channels, length), (channels, height, width); of a series or a
+            grid of one channel also without it; of a set (elements, columns) or (elements,).
+        outputs: size n of the output.
+        encoder: what the data are, as :func:`kind_of_data` takes it.
+        width: of a residual MLP; convolutions begin with an eighth of it.
+        blocks: of a residual MLP, as are the next three.
+        normalization: of a vector's.
+        activation: of a vector's.
+        linear_skip: of a vector's.
+        gaps: whether NaN stands for what is missing.
     """
-    if len(shape) == 1:
+    kind = kind_of_data(shape, encoder)
+    if kind == "vector":
         return ResidualMLP(
-            shape[0],
+            math.prod(shape),
             outputs,
             width=width,
             blocks=blocks,
             normalization=normalization,
             activation=activation,
             linear_skip=linear_skip,
+            gaps=gaps,
         )
-    if len(shape) in (2, 3):
-        # A wide stem divides the resolution by four before the first block, too much for small
-        # fields.
-        stem = "wide" if min(shape[1:]) >= 64 else "narrow"
-        channels = max(1, width // 8)
-        return ResNet(shape[0], outputs, dimensions=len(shape) - 1, width=channels, stem=stem)
-    raise InputError(
-        "y: expected data of shape (d,), (channels, length) or (channels, height, width), got "
-        f"{show_shape(shape)}; pass encoder="
-    )
+    if kind == "set":
+        columns = shape[1] if len(shape) == 2 else 1
+        return DeepSet(columns, outputs, width=max(1, width // 2), gaps=gaps)
+    axes = 1 if kind == "series" else 2
+    whole = tuple(shape) if len(shape) > axes else (1, *shape)
+    return Convolutional(whole, outputs, width=max(1, width // 8), hidden=width, gaps=gaps)
 
 
-_NETWORKS: dict[str, type[nn.Module]] = {"ResidualMLP": ResidualMLP, "ResNet": ResNet}
+_NETWORKS: dict[str, type[nn.Module]] = {
+    "Convolutional": Convolutional,
+    "DeepSet": DeepSet,
+    "ResidualMLP": ResidualMLP,
+    "ResNet": ResNet,
+}
 
 
 @dataclass
@@ -76,9 +128,10 @@ class NetworkDescription:
 
 def describe_network(network: nn.Module) -> NetworkDescription | None:
     """Return name and settings of one of our networks, None for a user's."""
-    if type(network) not in _NETWORKS.values() or not isinstance(network, ResidualMLP | ResNet):
+    if type(network) not in _NETWORKS.values():
         return None
-    return NetworkDescription(type(network).__name__, network.settings)
+    settings: Any = network.settings
+    return NetworkDescription(type(network).__name__, settings)
 
 
 def make_network(description: NetworkDescription) -> nn.Module:

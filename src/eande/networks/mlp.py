@@ -11,6 +11,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from eande.foundations.checks import check_choice, check_count
+from eande.networks.gaps import with_gaps
 
 _NORMALIZATIONS: dict[str, Callable[[int], nn.Module]] = {
     "batch": nn.BatchNorm1d,
@@ -46,6 +47,8 @@ class ResidualMLP(nn.Module):
         normalization: ``"batch"`` (the paper's), ``"layer"`` or ``"none"``.
         activation: ``"relu"`` (the paper's), ``"silu"`` or ``"tanh"``.
         linear_skip: whether there is a linear skip over all layers; False is the paper's.
+        gaps: whether NaN stands for what is missing; the network then sees where, by as many
+            further inputs.
 
     Example:
         >>> import torch
@@ -63,6 +66,7 @@ class ResidualMLP(nn.Module):
         normalization: str = "none",
         activation: str = "relu",
         linear_skip: bool = True,
+        gaps: bool = False,
     ) -> None:
         super().__init__()
         check_count("inputs", inputs, 1, at_most=_LARGEST_INPUT)
@@ -79,7 +83,10 @@ class ResidualMLP(nn.Module):
             "normalization": normalization,
             "activation": activation,
             "linear_skip": linear_skip,
+            "gaps": gaps,
         }
+        self.gaps = gaps
+        inputs = 2 * inputs if gaps else inputs
         self.first = nn.Linear(inputs, width)
         self.blocks = nn.Sequential(
             *(_ResidualBlock(width, normalization, activation) for _ in range(blocks))
@@ -94,9 +101,14 @@ class ResidualMLP(nn.Module):
             nn.init.normal_(self.last.bias, std=1e-2)
             nn.init.orthogonal_(self.skip.weight)
 
+    def features(self, x: Tensor) -> Tensor:
+        """Return what the linear skip gets: the input, flattened, and where it has gaps."""
+        x = x.flatten(1)
+        return with_gaps(x, 1) if self.gaps else x
+
     def forward(self, x: Tensor) -> Tensor:
         """Map (batch, …) to (batch, n), the input flattened."""
-        x = x.flatten(1)
+        x = self.features(x)
         out: Tensor = self.last(self.activation(self.blocks(self.first(x))))
         return out if self.skip is None else out + self.skip(x)
 

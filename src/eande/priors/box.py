@@ -115,6 +115,10 @@ class BoxPrior(Prior):
         """Return the centre and the standard deviation, width / √12."""
         return (self.low + self.high) / 2, (self.high - self.low) / 12**0.5
 
+    def half_lines(self) -> Tensor:
+        """Return minus infinity: no side of a box is a half-line."""
+        return torch.full((self.dimension,), -torch.inf)
+
     def unconstrain(self, phi: Tensor) -> Tensor:
         """Map the box to coordinates in which the prior is the standard normal distribution."""
         phi = self._as_points("phi", phi)

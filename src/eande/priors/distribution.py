@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.distributions import Distribution, Independent
+from torch.distributions import Distribution, Independent, constraints
 
 from eande.foundations.checks import InputError, show, show_shape
 from eande.foundations.documents import as_document, one_line
@@ -119,6 +119,13 @@ class DistributionPrior(Prior):
         except NotImplementedError:
             return None
 
+    def half_lines(self) -> Tensor | None:
+        """Return the lower ends that the Distribution's support declares, None without one."""
+        support = self._support()
+        if support is None:
+            return None
+        return _lower_ends(support, self.dimension)
+
     def _raw_log_prob(self, phi: Tensor) -> Tensor:
         value: Tensor = self.distribution.log_prob(phi.to(self._home))
         return value.to(phi.device, torch.result_type(phi, 1.0))
@@ -140,6 +147,24 @@ class DistributionPrior(Prior):
         if known.distribution is None:
             return None
         return cls(_make_distribution(known.distribution), names=known.names)
+
+
+def _lower_ends(support: constraints.Constraint, size: int) -> Tensor:
+    """Return where the half-line of each of so many numbers begins, minus infinity for others."""
+    inner = getattr(support, "base_constraint", None)
+    if inner is not None:
+        return _lower_ends(inner, size)
+    if isinstance(support, constraints.cat):
+        parts = zip(support.cseq, support.lengths, strict=True)
+        return torch.cat([_lower_ends(part, int(length)) for part, length in parts])
+    if isinstance(support, constraints.stack):
+        return torch.cat([_lower_ends(part, 1) for part in support.cseq])
+    if isinstance(support, constraints.greater_than | constraints.greater_than_eq):
+        end = torch.as_tensor(support.lower_bound, dtype=torch.float32).cpu()
+        # A mixture's components may begin at different places.
+        if end.ndim <= 1:
+            return end.expand(size).clone()
+    return torch.full((size,), -torch.inf)
 
 
 @dataclass

@@ -118,6 +118,14 @@ class Prior(ABC):
         """Return mean and standard deviation per parameter, None where they are not known."""
         return None
 
+    def half_lines(self) -> Tensor | None:
+        """Return where the half-line begins that is the support of each parameter, (D,).
+
+        Minus infinity for a parameter of other support, None where nothing is known of any. Those
+        on a half-line go to the emulator through their logarithm.
+        """
+        return None
+
     def unconstrain(self, phi: Tensor) -> Tensor:
         """Map parameters to unconstrained coordinates, in which samplers move.
 

@@ -9,7 +9,12 @@ from torch import nn
 from eande.foundations.checks import InputError
 from eande.foundations.seeds import global_seed
 from eande.inference.model import EmbedAndEmulate
-from eande.networks.choose import default_encoder, describe_network, make_network
+from eande.networks.choose import (
+    default_encoder,
+    describe_network,
+    kind_of_data,
+    make_network,
+)
 from eande.networks.mlp import ResidualMLP
 from eande.priors.prior import Prior
 from eande.similarities.similarity import as_similarity
@@ -18,13 +23,13 @@ from eande.simulation.read.sources import take
 from eande.simulation.read.views import View, fixed_views
 from eande.training.linear import start_linear
 from eande.training.settings import FitSettings
-from eande.training.standardize import standardize_phi, standardize_y, widen
+from eande.training.standardize import Standardized, standardize_phi, standardize_y, widen
 
 
 class Networks(NamedTuple):
-    """The networks that the caller of ``fit`` gave; None for those to be made."""
+    """The networks that the caller of ``fit`` gave; None or a word for those to be made."""
 
-    encoder: nn.Module | None = None
+    encoder: nn.Module | str | None = None
     emulator: nn.Module | None = None
     warm_start: EmbedAndEmulate | None = None
 
@@ -51,10 +56,10 @@ def build_model(
         return model
     n = settings.embedding_dimension
     with global_seed(settings.seed, "networks", start):
-        if given.encoder is None:
-            encoder = _default_encoder(shape, settings)
-        else:
+        if isinstance(given.encoder, nn.Module):
             encoder = _fresh(given.encoder, start)
+        else:
+            encoder = _default_encoder(shape, given.encoder, settings)
         if given.emulator is None:
             emulator = _default_emulator(prior.dimension, settings)
         else:
@@ -68,9 +73,12 @@ def build_model(
         y_shape=shape,
         embedding_dimension=n,
         y_standardizer=standardize_y(
-            train, views, per_channel=describe_network(encoder) is not None
+            train,
+            views,
+            _axis_of_scales(shape, given.encoder, encoder),
+            natural=settings.natural_coordinates,
         ),
-        phi_standardizer=standardize_phi(train, prior),
+        phi_standardizer=standardize_phi(train, prior, natural=settings.natural_coordinates),
     )
     if settings.start == "linear":
         with global_seed(settings.seed, "linear start", start):
@@ -83,16 +91,40 @@ def build_model(
     return model
 
 
-def _default_encoder(shape: torch.Size, settings: FitSettings) -> nn.Module:
+def _axis_of_scales(
+    shape: torch.Size, given: nn.Module | str | None, encoder: nn.Module
+) -> Standardized:
+    """Return which numbers of a datum are standardised together.
+
+    Entries of a vector each by itself, channels or columns as wholes; a field for a user's encoder
+    all alike.
+    """
+    if isinstance(given, nn.Module):
+        if len(shape) == 1:
+            return Standardized.ENTRIES
+        ours = describe_network(encoder) is not None
+        return Standardized.CHANNELS if ours else Standardized.WHOLE
+    kind = kind_of_data(shape, given)
+    if kind == "vector":
+        return Standardized.ENTRIES
+    if kind == "set":
+        return Standardized.COLUMNS
+    alone = len(shape) == (1 if kind == "series" else 2)
+    return Standardized.ONE_CHANNEL if alone else Standardized.CHANNELS
+
+
+def _default_encoder(shape: torch.Size, kind: str | None, settings: FitSettings) -> nn.Module:
     assert settings.width is not None
     return default_encoder(
         shape,
         settings.embedding_dimension,
+        kind,
         width=settings.width,
         blocks=settings.blocks,
         normalization=settings.normalization,
         activation=settings.activation or "relu",
         linear_skip=settings.linear_skip,
+        gaps=settings.missing == "mask",
     )
 
 
@@ -146,13 +178,13 @@ def _continued(
     return model
 
 
-def check_members(members: int, *networks: nn.Module | None) -> None:
+def check_members(members: int, *networks: nn.Module | str | None) -> None:
     """Refuse given networks that would be the same in all members of an ensemble.
 
     To be called before the first of the members is trained.
     """
     for network in networks:
-        if members > 1 and network is not None:
+        if members > 1 and isinstance(network, nn.Module):
             with global_seed(0):
                 _fresh(network, 1, several="members")
 

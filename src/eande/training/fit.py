@@ -63,7 +63,7 @@ def fit(
     simulations: Simulations,
     prior: Any = None,
     *,
-    encoder: nn.Module | None = None,
+    encoder: nn.Module | str | None = None,
     emulator: nn.Module | None = None,
     similarity: Similarity | str | None = None,
     views: View | None = None,
@@ -81,7 +81,11 @@ def fit(
         simulations: pairs (φ, y).
         prior: the law the parameters were drawn from; None takes the simulations' own parameters as
             its draws.
-        encoder: maps standardised data (m, …) to (m, n); None chooses by the shape of y.
+        encoder: what the data are: ``"vector"``; ``"series"``, of shape (channels, length) or
+            (length,); ``"grid"``, (channels, height, width) or (height, width); ``"set"``,
+            (elements, columns) or (elements,), whose order means nothing. Or a network of your own
+            that maps standardised data (m, …) to (m, n). None goes by the number of axes: one is a
+            vector, two are a series, three a grid.
         emulator: maps standardised parameters (m, D) to (m, n); None makes a residual MLP.
         similarity: where embeddings lie and how near they are, such as ``Cosine(temperature=0.05)``
             or ``"mixture"``; None takes that of the settings.

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from eande.foundations.checks import (
     EandeWarning,
     InputError,
+    check_choice,
     check_flag,
     check_function,
     check_instance,
@@ -25,6 +26,7 @@ from eande.foundations.paths import as_path
 from eande.foundations.seeds import derive_seed, generator, global_seed
 from eande.inference.model import EmbedAndEmulate
 from eande.inference.saving import probe
+from eande.networks.choose import ENCODERS
 from eande.priors.convert import as_prior, law_fingerprint
 from eande.priors.draws import EmpiricalPrior
 from eande.priors.prior import Prior
@@ -63,14 +65,23 @@ def check_types(
     if not (validation is None or isinstance(validation, Simulations)):
         check_instance("validation", validation, Real, "a fraction or Simulations")
         check_share("validation", validation)
-    for name in ("encoder", "emulator"):
+    if isinstance(networks.encoder, str):
+        check_choice("encoder", networks.encoder, tuple(ENCODERS))
+    else:
         check_instance(
-            name,
-            getattr(networks, name),
+            "encoder",
+            networks.encoder,
             nn.Module,
-            "an nn.Module (an instance, not a class)",
+            "an nn.Module (an instance, not a class) or 'vector', 'series', 'grid' or 'set'",
             optional=True,
         )
+    check_instance(
+        "emulator",
+        networks.emulator,
+        nn.Module,
+        "an nn.Module (an instance, not a class)",
+        optional=True,
+    )
     check_instance(
         "warm_start",
         networks.warm_start,
@@ -87,6 +98,7 @@ def check_types(
         as_path("checkpoint", given["checkpoint"], kind="folder")
     if settings.view_weight > 0 and given["views"] is None:
         raise InputError(f"view_weight: expected 0 without views=, got {settings.view_weight}")
+    _check_gaps(simulations, validation, settings, networks)
     folder = given["checkpoint"]
     if folder is not None and folder.exists() and not folder.is_dir():
         raise InputError(f"checkpoint: expected a folder, got the file {folder}")
@@ -95,6 +107,37 @@ def check_types(
             "device: expected 'cpu' or 'auto' on a machine without a GPU that torch can use, got "
             "'cuda'"
         )
+
+
+def _check_gaps(
+    simulations: Simulations, validation: Any, settings: FitSettings, networks: Networks
+) -> None:
+    """Refuse missing numbers where nothing was said of them, or where no network takes them."""
+    masked = settings.missing == "mask"
+    if networks.warm_start is not None:
+        if networks.warm_start.takes_gaps != masked:
+            raise InputError(
+                "missing: expected that of the warm start, got another: its encoder takes "
+                f"{'gaps' if not masked else 'no gaps'}"
+            )
+    elif (
+        masked
+        and isinstance(networks.encoder, nn.Module)
+        and not getattr(networks.encoder, "gaps", False)
+    ):
+        raise InputError(
+            "missing: expected an encoder with an attribute gaps = True, which takes NaN, for "
+            f"'mask', got a {type(networks.encoder).__name__} without"
+        )
+    for name, given in (("simulations", simulations), ("validation", validation)):
+        # Of data that lie elsewhere NaN is refused as they are read.
+        if masked or not isinstance(given, Simulations) or not isinstance(given.y, Tensor):
+            continue
+        if given.y.sum(dtype=torch.float64).isnan() and given.y.isnan().any():
+            raise InputError(
+                f"{name}: expected data without NaN, got {int(given.y.isnan().sum())}: "
+                "FitSettings(missing='mask') takes them for numbers that are missing"
+            )
 
 
 def split(
@@ -244,13 +287,15 @@ def _describe_view(view: View | None) -> dict[str, Any] | None:
     return {key: value for key, value in describe_simulator(view).items() if key != "name"}
 
 
-def _describe_network(network: nn.Module | None, shape: Sequence[int]) -> dict[str, str] | None:
+def _describe_network(
+    network: nn.Module | str | None, shape: Sequence[int]
+) -> dict[str, str] | str | None:
     """Describe a given network: its parts, its weights, and what it makes of fixed inputs.
 
     In training it may do something else than after, so that both are looked at.
     """
-    if network is None:
-        return None
+    if network is None or isinstance(network, str):
+        return network
     weights = [x for _, x in sorted(network.state_dict().items())]
     described = {"parts": hashlib.sha256(repr(network).encode()).hexdigest()[:16]}
     cpu = torch.device("cpu")

@@ -183,7 +183,7 @@ class Search:
         self.splits = splits
         self.simulations = len(splits[0].train) + len(splits[0].held_out)
         seen = next(fixed_views(call.views, take(splits[0].train.y, slice(1))))
-        self.vectors = seen.ndim == _VECTOR_AXES
+        self.vectors = seen.ndim == _VECTOR_AXES and call.networks.encoder in (None, "vector")
         self._best: Finished | None = None
 
     def plans(self) -> list[Plan]:

@@ -97,9 +97,9 @@ class FitSettings:
             free lengths; or an instance with settings of its own: ``Cosine(temperature=0.05)``,
             ``Mixture(heads=16)``.
         embedding_dimension: n.
-        width: hidden width of the emulator and of the default encoder, for a series or a grid that
-            of a ResNet-18's last stage (usually 512). None for 128; where ``epochs`` is None and
-            vectors are at least 5,000, for 256.
+        width: hidden width of the emulator and of the default encoder; convolutions of a series or
+            a grid begin with an eighth as many channels, the elements of a set have half of it.
+            None for 128; where ``epochs`` is None and vectors are at least 5,000, for 256.
         blocks: number of residual blocks of the emulator and of an encoder for vectors.
         normalization: their normalisation: ``"none"``, ``"layer"`` or ``"batch"`` (the paper's).
         activation: theirs: ``"relu"`` (the paper's), ``"silu"`` or ``"tanh"``; None for a smooth
@@ -107,9 +107,16 @@ class FitSettings:
         linear_skip: whether a linear map of their input is added to their output; False is the
             paper's.
         start: the first weights: ``"random"``, or ``"linear"``, those of a ridge regression of φ on
-            the data, for vectors and the mixture: where a problem is nearly linear fifty
-            simulations then suffice. None tries both where ``epochs`` is None, and is
-            ``"random"`` otherwise.
+            the data, or on their statistics, for encoders of ours and the mixture: where a problem
+            is nearly linear fifty simulations then suffice. None tries both where ``epochs`` is
+            None, and is ``"random"`` otherwise.
+        natural_coordinates: whether parameters on a half-line (of a log-normal or gamma prior, say)
+            and data that span decades reach the networks through their logarithm, and heavy tails
+            are brought in; False only shifts and scales.
+        missing: what becomes of NaN in the data: ``"refuse"``, or ``"mask"`` for numbers that are
+            missing: the encoder gets zeros in their place and is told where. An observation may
+            then have gaps, too. An encoder of your own has to say by an attribute ``gaps = True``
+            that it takes NaN.
 
     **The loss**
 
@@ -178,6 +185,8 @@ class FitSettings:
     activation: str | None = None
     linear_skip: bool = True
     start: str | None = None
+    natural_coordinates: bool = True
+    missing: str = "refuse"
 
     loss: str = "symmetric"
     view_weight: float = 0.0
@@ -258,6 +267,7 @@ class FitSettings:
             "activation": "relu",
             "linear_skip": False,
             "start": "random",
+            "natural_coordinates": False,
             "loss": "symmetric",
             "view_weight": view_weight,
             "repulsion": "both",
@@ -420,6 +430,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "loss": tuple(LOSSES),
     "normalization": NORMALIZATIONS,
     "decayed": ("matrices", "all"),
+    "missing": ("refuse", "mask"),
     "select_by": SELECTIONS,
     "precision": ("32-true", "bf16-mixed"),
     "device": ("auto", "cpu", "cuda"),

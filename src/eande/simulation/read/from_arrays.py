@@ -11,12 +11,16 @@ from eande.foundations.checks import (
     as_float_tensor,
     check_count,
     check_finite,
+    check_flag,
+    check_no_infinity,
     check_shape,
 )
 from eande.simulation.read.parts import Failures, Parts, as_groups
 
 
-def read_arrays(phi: Any, y: Any, groups: Any = None, failed_phi: Any = None) -> Parts:
+def read_arrays(
+    phi: Any, y: Any, groups: Any = None, failed_phi: Any = None, *, missing: bool = False
+) -> Parts:
     """Do what :meth:`Simulations.from_arrays` promises."""
     phi = as_float_tensor("phi", phi).detach().cpu().clone()
     y = as_float_tensor("y", y).detach()
@@ -29,7 +33,11 @@ def read_arrays(phi: Any, y: Any, groups: Any = None, failed_phi: Any = None) ->
         raise InputError(f"phi and y: expected the same length, got {len(phi)} and {len(y)}")
     check_count("number of simulations", len(phi), 1)
     check_finite("phi", phi)
-    check_finite("y", y)
+    check_flag("missing", missing)
+    if missing:
+        check_no_infinity("y", y)
+    else:
+        check_finite("y", y)
     return Parts(phi, y, as_groups(groups, phi), _as_failures(failed_phi, phi))
 
 

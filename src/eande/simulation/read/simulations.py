@@ -75,7 +75,13 @@ class Simulations:
 
     @classmethod
     def from_arrays(
-        cls, phi: Any, y: Any, *, groups: Any = None, failed_phi: Any = None
+        cls,
+        phi: Any,
+        y: Any,
+        *,
+        groups: Any = None,
+        failed_phi: Any = None,
+        missing: bool = False,
     ) -> Simulations:
         """Take parameters (n, D) and data (n, …) you already have; float32 data are not copied.
 
@@ -86,8 +92,10 @@ class Simulations:
             failed_phi: parameters (m, D) drawn from the same prior whose simulation gave no data,
                 one row per φ. Leaving them out would favour, in the posterior, the parameters that
                 often fail.
+            missing: whether NaN in y stands for a number that is missing;
+                ``FitSettings(missing="mask")`` trains on such data.
         """
-        return cls(*read_arrays(phi, y, groups, failed_phi))
+        return cls(*read_arrays(phi, y, groups, failed_phi, missing=missing))
 
     @classmethod
     def open(cls, path: str | Path, *, verify: bool = True) -> Simulations:
