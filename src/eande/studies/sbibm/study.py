@@ -108,8 +108,8 @@ def run_study(
     """
     check_choice("size", size, list(SIZES))
     for task in tasks:
-        check_choice("task", task, list(TASKS))
-    tasks = tasks or list(TASKS)
+        check_choice("task", task, list(PUBLISHED))
+    tasks = tasks or list(PUBLISHED)
     chosen = SIZES[size]
     settings = asdict(chosen) | {"fit": fit_settings(10_000, chosen.steps, 0).describe()}
     head = {"study": "sbibm", "size": size, "settings": settings, "published": PUBLISHED}
