@@ -9,7 +9,6 @@ Reference:
 """
 
 import math
-import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -17,9 +16,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import torch
-
-from eande.diagnostics.distances import c2st
+from eande.diagnostics.two_sample import c2st
 from eande.foundations.checks import check_choice
 from eande.simulation.simulate import simulate
 from eande.simulators.sbibm import OBSERVATIONS, TASKS, Reference, read_reference
@@ -114,11 +111,9 @@ def run_study(
     settings = asdict(chosen) | {"fit": fit_settings(10_000, chosen.steps, 0).describe()}
     head = {"study": "sbibm", "size": size, "settings": settings, "published": PUBLISHED}
     stored = StoredRuns(output / "sbibm.json", SbibmResults, head, ("task", "simulations", "seed"))
-    # All that may be missing, scikit-learn too, is asked for before the first fit.
     wheel = wheel or fetch_wheel(Path.home() / ".cache" / "eande")
     numbers = OBSERVATIONS[: chosen.observations]
     references = {task: [read_reference(wheel, task, i) for i in numbers] for task in tasks}
-    c2st(torch.rand(10, 1), torch.rand(10, 1))
     for budget in chosen.budgets:
         for task in tasks:
             if stored.find(task=task, simulations=budget, seed=seed) is None:
@@ -173,7 +168,7 @@ def _run_cell(
         found["seconds_sampling"] += time.perf_counter() - began
         if resampled:
             found["resampled"].append(number)
-        found["scores"].append(c2st(reference.samples[:used], samples[:used], jobs=os.cpu_count()))
+        found["scores"].append(c2st(reference.samples[:used], samples[:used]))
         if used < SAMPLES and number <= size.rescored and budget == 10_000:
-            found["rescored"][number] = c2st(reference.samples, samples, jobs=os.cpu_count())
-    return found | {"median": median(found["scores"]), "provenance": provenance("scikit-learn")}
+            found["rescored"][number] = c2st(reference.samples, samples)
+    return found | {"median": median(found["scores"]), "provenance": provenance()}

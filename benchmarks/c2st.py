@@ -1,0 +1,141 @@
+"""Compare our classifier two-sample test with scikit-learn's, which the benchmark sbibm takes.
+
+    python benchmarks/c2st.py --size toy|full --wheel sbibm-1.1.0-py2.py3-none-any.whl \
+        --output results/c2st.json
+
+Thirty pairs: samples of exact posteriors in 2, 5 and 10 parameters against others of the same
+posterior with noise added, from none to so much that every point is told apart. Most pairs have
+2,000 samples each, one of every number of parameters has the benchmark's 10,000: scikit-learn takes
+minutes for those. Without noise the two samples have no point in common; with 10,000 they are the
+same points before noise is added. Both take all threads that torch is given (``OMP_NUM_THREADS``).
+"""
+
+import argparse
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from eande.diagnostics.two_sample import c2st
+from eande.foundations.seeds import generator
+from eande.simulators.sbibm import TASKS, read_reference
+from eande.studies.records import ResultFile, provenance
+from eande.studies.sbibm.wheel import fetch_wheel
+
+# Scikit-learn's score is the reference of tests, and lives there.
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+from helpers.scikit_learn import c2st_by_scikit_learn
+
+# Task, number of the observation, and noise in standard deviations of the posterior.
+POSTERIORS = (
+    ("two_moons", 1, (0.0, 0.02, 0.05, 0.2, 1.0)),
+    ("sir", 1, (0.0, 0.3, 0.7, 1.5, 10.0)),
+    ("slcp", 1, (0.0, 0.02, 0.05, 0.2, 1.0)),
+    ("slcp", 2, (0.0, 0.05, 0.1, 0.4, 3.0)),
+    ("gaussian_linear", 1, (0.0, 0.5, 1.0, 2.0, 5.0)),
+    ("bernoulli_glm", 1, (0.0, 0.3, 0.7, 1.5, 4.0)),
+)
+# Scored with all samples: the middle one of a posterior in 2, 5 and 10 parameters.
+LARGE = ("two_moons", "slcp", "gaussian_linear")
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much work a run is.
+
+    Args:
+        samples: of most pairs.
+        most: of those that are scored with all.
+        levels: of noise, how many of the five.
+        posteriors: how many of the six.
+    """
+
+    samples: int = 2_000
+    most: int = 10_000
+    levels: int = 5
+    posteriors: int = 6
+
+
+SIZES = {"full": Size(), "toy": Size(samples=20, most=40, levels=1, posteriors=2)}
+
+
+def a_pair(samples: torch.Tensor, count: int, noise: float, seed: int) -> list[torch.Tensor]:
+    """Return samples of a posterior, and others with noise."""
+    stream = generator(seed, "pairs of samples")
+    order = torch.randperm(len(samples), generator=stream)
+    first = samples[order[:count]]
+    second = samples[order[-count:]]
+    scale = noise * samples.std(0)
+    return [first, second + scale * torch.randn(second.shape, generator=stream)]
+
+
+def measure(pair: list[torch.Tensor]) -> dict[str, Any]:
+    """Return both scores of a pair, and the seconds they took."""
+    began = time.perf_counter()
+    ours = c2st(*pair)
+    between = time.perf_counter()
+    theirs = c2st_by_scikit_learn(*pair, jobs=torch.get_num_threads())
+    return {
+        "eande": ours,
+        "scikit_learn": theirs,
+        "seconds_eande": between - began,
+        "seconds_scikit_learn": time.perf_counter() - between,
+    }
+
+
+def main() -> None:
+    """Read the command line and run."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--size", choices=tuple(SIZES), default="full")
+    parser.add_argument("--wheel", type=Path, help="by default pip downloads it")
+    parser.add_argument("--output", type=Path, default=Path("results/c2st.json"))
+    asked = parser.parse_args()
+    size = SIZES[asked.size]
+    record = ResultFile(
+        asked.output,
+        study="c2st",
+        size=asked.size,
+        settings=asdict(size) | {"threads": torch.get_num_threads()},
+        seed=0,
+        provenance=provenance("scikit-learn"),
+    )
+    pairs: list[dict[str, Any]] = []
+    for task, number, levels in POSTERIORS[: size.posteriors]:
+        if asked.size == "toy":
+            # No download in tests: draws of the prior.
+            posterior = TASKS[task].prior.sample(100, seed=number)
+        else:
+            wheel = asked.wheel or fetch_wheel(Path.home() / ".cache" / "eande")
+            posterior = read_reference(wheel, task, number).samples
+        for i, noise in enumerate(levels[: size.levels]):
+            large = task in LARGE and number == 1 and i == len(levels) // 2
+            count = size.most if large else size.samples
+            found = measure(a_pair(posterior, count, noise, len(pairs)))
+            found |= {"parameters": posterior.shape[1], "samples": count}
+            record.add(f"{task} {number}, noise {noise}", found)
+            pairs.append(found)
+    differences = np.array([pair["eande"] - pair["scikit_learn"] for pair in pairs])
+    record.add(
+        "differences",
+        {
+            "pairs": len(pairs),
+            "mean": differences.mean().item(),
+            "mean_absolute": np.abs(differences).mean().item(),
+            "largest": np.abs(differences).max().item(),
+        },
+    )
+    for dimension in sorted({pair["parameters"] for pair in pairs}):
+        seconds = {
+            name: sum(pair[f"seconds_{name}"] for pair in pairs if pair["parameters"] == dimension)
+            for name in ("eande", "scikit_learn")
+        }
+        faster = seconds["scikit_learn"] / seconds["eande"]
+        record.add(f"speed-up in {dimension} parameters", faster)
+
+
+if __name__ == "__main__":
+    main()
