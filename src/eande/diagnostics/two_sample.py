@@ -19,6 +19,7 @@ References:
     Greenberg, Gonçalves and Macke, *Benchmarking simulation-based inference*, 2021.
 """
 
+import math
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -190,7 +191,7 @@ class _Networks:
         self.weights: list[Tensor] = []
         self.biases: list[Tensor] = []
         at = 0
-        for rows, columns in layer_shapes(dimension):
+        for rows, columns in _layer_shapes(dimension):
             middle = at + rows * columns
             self.weights.append(flat[:, at:middle].unflatten(1, (rows, columns)))
             at = middle + columns
@@ -210,7 +211,7 @@ class _Networks:
         return self.last(self.hidden(x)[1])
 
 
-def layer_shapes(dimension: int) -> list[tuple[int, int]]:
+def _layer_shapes(dimension: int) -> list[tuple[int, int]]:
     """Return the shapes of the three matrices of weights."""
     width = 10 * dimension
     return [(dimension, width), (width, width), (width, 1)]
@@ -220,8 +221,8 @@ def _start(dimension: int, stream: np.random.RandomState) -> tuple[Tensor, Tenso
     """Return a network's starting weights (P,), and which of them are decayed."""
     values = []
     decayed = []
-    for rows, columns in layer_shapes(dimension):
-        bound = np.sqrt(6 / (rows + columns))
+    for rows, columns in _layer_shapes(dimension):
+        bound = math.sqrt(6 / (rows + columns))
         values.append(stream.uniform(-bound, bound, rows * columns))
         values.append(stream.uniform(-bound, bound, columns))
         decayed += [1.0] * (rows * columns) + [0.0] * columns
@@ -277,7 +278,7 @@ def _train(x: Tensor, labels: Tensor, seed: int) -> Tensor:
             first_moment.lerp_(gradient, 1 - _FIRST_DECAY)
             second_moment.mul_(_SECOND_DECAY)
             second_moment.addcmul_(gradient, gradient, value=1 - _SECOND_DECAY)
-            rate = _RATE * np.sqrt(1 - _SECOND_DECAY**step) / (1 - _FIRST_DECAY**step)
+            rate = _RATE * math.sqrt(1 - _SECOND_DECAY**step) / (1 - _FIRST_DECAY**step)
             flat.addcdiv_(first_moment, second_moment.sqrt().add_(_EPSILON), value=-rate)
         loss = _mean_loss(outputs, targets)
         # Of every batch, divided by its length, then averaged with that weight.
@@ -309,4 +310,4 @@ def _mean_loss(outputs: Tensor, targets: Tensor) -> Tensor:
     """Return the mean logistic loss (M,) of log odds (M, t)."""
     towards = torch.where(targets > 0.5, outputs, -outputs)
     losses = -torch.nn.functional.logsigmoid(towards)
-    return losses.clamp_(max=-np.log(_LEAST_PROBABILITY)).mean(1)
+    return losses.clamp_(max=-math.log(_LEAST_PROBABILITY)).mean(1)
