@@ -36,6 +36,7 @@ import torch
 import eande
 from eande.foundations.seeds import generator
 from eande.simulation.read.views import draw_view
+from eande.studies.memory import PeakAnonymous
 from eande.studies.records import ResultFile, provenance
 
 PRIOR = eande.BoxPrior([-1, -1], [1, 1])
@@ -127,42 +128,6 @@ def executors(size: Size, record: ResultFile, folder: Path) -> None:
                 f"executors_{1_000 * seconds:g}_ms",
                 {"simulations": n, "block_size": block, **found},
             )
-
-
-class PeakAnonymous:
-    """The largest anonymous resident memory of this process while it is watched.
-
-    In MB above what it was at the start.
-    """
-
-    def __enter__(self) -> "PeakAnonymous":
-        """Begin to watch."""
-        self.start = self.peak = self._now()
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._watch)
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Stop watching."""
-        self._stop.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        while not self._stop.wait(0.002):
-            self.peak = max(self.peak, self._now())
-
-    @staticmethod
-    def _now() -> float:
-        for line in Path("/proc/self/status").read_text().splitlines():
-            if line.startswith("RssAnon"):
-                return int(line.split()[1]) / 1_000
-        raise RuntimeError("/proc/self/status does not tell RssAnon: this measurement needs Linux")
-
-    @property
-    def above(self) -> float:
-        """Peak above the start."""
-        return self.peak - self.start
 
 
 class Flatten(torch.nn.Module):

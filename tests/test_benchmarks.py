@@ -15,6 +15,7 @@ PARTS = [
     ("samplers.py", []),
     ("similarities.py", []),
     ("losses.py", []),
+    ("c2st.py", []),
     ("lorenz96_diagnostics.py", []),
 ]
 

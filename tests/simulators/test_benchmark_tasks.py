@@ -3,9 +3,11 @@
 import numpy as np
 import pytest
 import torch
+from scipy import stats
 
 from eande.foundations.checks import InputError
-from eande.simulators.sbibm import TASKS, read_reference
+from eande.simulators.sbibm import TASKS, _design, _distractors, read_reference
+from eande.simulators.sbibm_dynamics import infected_shares, log_animals
 from helpers.wheels import write_wheel
 
 N = 40_000
@@ -82,11 +84,80 @@ def test_the_generalised_linear_model_counts_spikes():
     assert phi[:, 0].var().item() == pytest.approx(2, rel=0.05)
 
 
+def test_raw_spikes_have_the_rates_of_the_linear_model():
+    phi = np.array([0.4, *np.linspace(-1, 1, 9)], dtype=np.float32)
+    spikes = draws("bernoulli_glm_raw", phi)
+    assert set(np.unique(spikes)) == {0, 1}
+    rates = 1 / (1 + np.exp(-_design() @ phi))
+    near(spikes.mean(0), rates, np.sqrt(rates * (1 - rates)))
+
+
+def test_distractors_are_a_mixture_of_t_distributions_around_slcp():
+    phi = [0.7, -2.9, -1.0, -0.9, 0.6]
+    centres, factors, order = _distractors()
+    y = np.empty((N, 100))
+    y[:, order] = draws("slcp_distractors", phi)
+    assert y[:, :8].mean(0).reshape(4, 2) == pytest.approx(np.tile(phi[:2], (4, 1)), abs=0.03)
+    noise = y[:, 8:]
+    # Whatever is linear in them has a mixture of t-distributions in one dimension; a sum of all
+    # has it only if the 92 share one χ².
+    for weights in (np.eye(92)[0], np.eye(92)[91], np.ones(92)):
+        scales = np.linalg.norm(factors.transpose(0, 2, 1) @ weights, axis=1)
+
+        def law(x, weights=weights, scales=scales):
+            return stats.t.cdf(x[:, np.newaxis], 2, centres @ weights, scales).mean(1)
+
+        assert stats.kstest(noise @ weights, law).pvalue > 1e-4
+
+
+def test_tests_of_an_epidemic_are_binomial():
+    phi = [0.6, 0.15]
+    y = draws("sir", phi)
+    share = infected_shares(np.array([phi], dtype=np.float32))[0]
+    near(y.mean(0), 1000 * share, np.sqrt(1000 * share * (1 - share)) + 1e-3)
+    variance = 1000 * share * (1 - share)
+    near(y.var(0), variance, np.sqrt(2) * variance + np.sqrt(variance))
+
+
+def test_counts_of_animals_have_log_normal_noise():
+    phi = [0.7, 0.1, 0.9, 0.1]
+    y = np.log(draws("lotka_volterra", phi))
+    near(y.mean(0), log_animals(np.array([phi], dtype=np.float32))[0], 0.1)
+    near(y.var(0), 0.01, np.sqrt(2) * 0.01)
+
+
+def test_half_a_step_changes_nothing_beside_the_noise():
+    phi = TASKS["sir"].prior.sample(2_000, seed=0).numpy()
+    shares = infected_shares(phi)
+    finer = infected_shares(phi, steps=340)
+    assert (np.abs(shares - finer) < 0.01 * np.sqrt(finer * (1 - finer) / 1000)).all()
+    phi = TASKS["lotka_volterra"].prior.sample(2_000, seed=0).numpy()
+    np.testing.assert_allclose(log_animals(phi), log_animals(phi, steps=600), atol=0.01 * 0.1)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_the_same_stream_gives_the_same_data(task):
+    phi = TASKS[task].prior.sample(50, seed=0).numpy()
+    first, again, other = (
+        TASKS[task].simulator(phi, np.random.default_rng(seed)) for seed in (0, 0, 1)
+    )
+    assert np.isfinite(first).all()
+    np.testing.assert_array_equal(first, again)
+    assert (first != other).any()
+
+
 def test_references_are_read_from_the_wheel(tmp_path):
     found = read_reference(write_wheel(tmp_path / "a.whl"), "two_moons", 2)
     torch.testing.assert_close(found.samples, TASKS["two_moons"].prior.sample(100, seed=1))
     torch.testing.assert_close(found.parameters, TASKS["two_moons"].prior.sample(1, seed=0)[0])
     assert found.observation.shape == (2,)
+    for task, folder, length in (
+        ("slcp_distractors", "slcp", 100),
+        ("bernoulli_glm_raw", "bernoulli_glm", 100),
+    ):
+        found = read_reference(write_wheel(tmp_path / f"{task}.whl", task), task, 1)
+        assert found.observation.shape == (length,)
+        torch.testing.assert_close(found.samples, TASKS[folder].prior.sample(100, seed=1))
 
 
 def test_what_is_no_wheel_is_said(tmp_path):

@@ -13,13 +13,37 @@ def sbibm(
         str,
         typer.Option(
             help="paper: every cell, hours on two cores; "
-            "quick: 10,000 simulations, few observations; toy."
+            "quick: 10,000 simulations, few observations and samples; toy."
         ),
     ] = "paper",
     task: Annotated[
-        list[str] | None, typer.Option(help="Which of the five; all by default.")
+        list[str] | None, typer.Option(help="Which of the ten; all by default.")
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of simulations and networks.")] = 0,
+    simulations: Annotated[
+        list[int] | None, typer.Option(help="1000, 10000 or 100000; all by default.")
+    ] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(
+            min=0, help="Of simulations and networks; three by default, one of 100,000 simulations."
+        ),
+    ] = None,
+    baseline: Annotated[
+        bool,
+        typer.Option(
+            "--baseline",
+            help="Train sbi's NPE instead, with its defaults, at 1,000 and 10,000 simulations.",
+        ),
+    ] = False,
+    add: Annotated[
+        list[Path] | None,
+        typer.Option(
+            file_okay=False, help="Run nothing; add the sbibm.json of this folder to the output's."
+        ),
+    ] = None,
+    page: Annotated[
+        bool, typer.Option("--page", help="Run nothing; write the page of what is there.")
+    ] = False,
     wheel: Annotated[
         Path | None,
         typer.Option(
@@ -40,21 +64,27 @@ def sbibm(
 ) -> None:
     """Score the field's common benchmark against samples of exact posteriors.
 
-    Five tasks, three numbers of simulations, ten observations.
+    Ten tasks, three numbers of simulations, ten observations. Options choose a part of it; what is
+    done is not done again.
     """
     with errors_in_one_line():
         from eande.studies.sbibm.page import write_page
-        from eande.studies.sbibm.study import run_line, run_study
+        from eande.studies.sbibm.study import cells_of, collect, run_line, run_study
 
-        runs = run_study(
-            size,
-            task or [],
-            wheel,
-            output,
-            seed=seed,
-            progress=size != "toy",
-            report=lambda run: console.print(run_line(run)),
-        )
-        page = (pages or (Path("docs/results") if size == "paper" else output)) / "sbibm.md"
-        write_page(runs, page)
-    console.print(f"wrote {output / 'sbibm.json'} and {page}")
+        if page or add:
+            runs = collect(size, output, add or [])
+        else:
+            cells = cells_of(
+                size, tasks=task or [], budgets=simulations or [], seed=seed, baseline=baseline
+            )
+            runs = run_study(
+                size,
+                cells,
+                wheel,
+                output,
+                progress=size != "toy",
+                report=lambda run: console.print(run_line(run)),
+            )
+        path = (pages or (Path("docs/results") if size == "paper" else output)) / "sbibm.md"
+        write_page(runs, path)
+    console.print(f"wrote {output / 'sbibm.json'} and {path}")

@@ -1,19 +1,11 @@
 """Distances between posteriors and between embeddings."""
 
 from collections.abc import Sequence
-from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from eande.foundations.checks import (
-    InputError,
-    as_float_tensor,
-    check_finite,
-    check_positive,
-    check_shape,
-)
+from eande.foundations.checks import check_positive
 
 
 def l1_distance(log_q: Tensor, log_p: Tensor) -> Tensor:
@@ -81,59 +73,3 @@ def squared_mmd(first: Tensor, second: Tensor, bandwidths: Sequence[float]) -> T
 
     within = mean_kernels(first, first) + mean_kernels(second, second)
     return within - 2 * mean_kernels(first, second)
-
-
-def c2st(
-    reference: Any, samples: Any, *, seed: int = 1, folds: int = 5, jobs: int | None = None
-) -> float:
-    """Return the classifier two-sample test of two sets of samples (n, D): ½ where they agree.
-
-    It is the held-out accuracy of a classifier trained to tell the sets apart. The protocol is
-    sbibm's, so that its published scores can be compared: both sets standardised by the
-    reference, an MLP with two layers of 10 D units and scikit-learn's other defaults, five
-    shuffled folds. The score depends on the number of samples: fewer give a lower one.
-
-    Args:
-        reference: samples of the exact posterior, say.
-        samples: those to judge, as many.
-        seed: of the folds and of the classifier; 1 in sbibm.
-        folds: number of cross-validation folds.
-        jobs: number of processes that work on the folds; None for one.
-    """
-    try:
-        from sklearn.model_selection import KFold, cross_val_score
-        from sklearn.neural_network import MLPClassifier
-    except ImportError as error:
-        raise ImportError(
-            f"the classifier two-sample test needs scikit-learn ({error}): "
-            "pip install 'embed-and-emulate[sbibm]'"
-        ) from None
-    first = as_float_tensor("reference", reference).cpu()
-    second = as_float_tensor("samples", samples).cpu()
-    check_shape("reference", first, ("n", "D"))
-    check_shape("samples", second, ("n", first.shape[1]))
-    check_finite("reference", first)
-    check_finite("samples", second)
-    if len(first) != len(second) or len(first) < folds:
-        raise InputError(
-            f"samples: expected as many as of the reference, at least {folds}, "
-            f"got {len(second)} and {len(first)}"
-        )
-    constant = (first.std(0) == 0).nonzero()
-    if len(constant):
-        raise InputError(
-            "reference: expected every column to vary, "
-            f"got a constant one at index {int(constant[0])}"
-        )
-    # By torch, not numpy: the last bit of a mean can move the score by a hundredth.
-    both = ((torch.cat([first, second]) - first.mean(0)) / first.std(0)).numpy()
-    width = 10 * first.shape[1]
-    classifier = MLPClassifier(
-        hidden_layer_sizes=(width, width), max_iter=10_000, random_state=seed
-    )
-    labels = np.repeat([0, 1], [len(first), len(second)])
-    split = KFold(folds, shuffle=True, random_state=seed)
-    accuracies = cross_val_score(
-        classifier, both, labels, cv=split, scoring="accuracy", n_jobs=jobs
-    )
-    return float(accuracies.mean())

@@ -1,10 +1,15 @@
-"""Five tasks of the benchmark sbibm 1.1.0: priors, simulators, and its reference posteriors.
+"""The ten tasks of the benchmark sbibm 1.1.0: priors, simulators, and its reference posteriors.
 
-    two_moons          2 → 2     two crescents
-    gaussian_linear   10 → 10    a Gaussian of known covariance
-    gaussian_mixture   2 → 2     a wide and a narrow Gaussian with one mean
-    slcp               5 → 8     simple likelihood, complex posterior: four modes
-    bernoulli_glm     10 → 10    sufficient statistics of a generalised linear model of spikes
+    two_moons                 2 → 2     two crescents
+    gaussian_linear          10 → 10    a Gaussian of known covariance
+    gaussian_mixture          2 → 2     a wide and a narrow Gaussian with one mean
+    slcp                      5 → 8     simple likelihood, complex posterior: four modes
+    bernoulli_glm            10 → 10    sums over the spikes of a generalised linear model
+    gaussian_linear_uniform  10 → 10    the Gaussian, with a box as prior
+    slcp_distractors          5 → 100   slcp among 92 numbers that say nothing
+    bernoulli_glm_raw        10 → 100   the spikes themselves
+    sir                       2 → 10    an epidemic (``sbibm_dynamics.py``)
+    lotka_volterra            4 → 20    predators and prey (the same file)
 
 Nothing of sbibm is imported: its dependencies are old, and its wheel, which holds the observations
 with samples of their exact posteriors, is a zip file.
@@ -16,26 +21,31 @@ Reference:
 
 import bz2
 import io
+import math
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.distributions import MultivariateNormal
+from torch.distributions import Independent, LogNormal, MultivariateNormal
 
 from eande.foundations.checks import InputError, check_choice
 from eande.priors.box import BoxPrior
 from eande.priors.distribution import DistributionPrior
 from eande.priors.prior import Prior
+from eande.simulators.sbibm_dynamics import lotka_volterra, sir
 
 OBSERVATIONS = range(1, 11)
 # On the diagonal of SLCP's covariance, as in sbibm.
 _JITTER = 1e-6
 # Of gaussian_linear, of the prior and of the noise: sbibm's "scale" is a variance.
 _VARIANCE = 0.1
+_DISTRACTORS = 92
+_COMPONENTS = 20
 
 
 @dataclass(frozen=True)
@@ -84,6 +94,40 @@ def slcp(phi: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     return points.reshape(8, len(phi)).T
 
 
+def slcp_distractors(phi: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Return slcp's eight numbers and 92 of a mixture of twenty t-distributions, shuffled.
+
+    The distributions have two degrees of freedom: no variance.
+    """
+    centres, factors, order = _distractors()
+    informative = slcp(phi, rng)
+    component = rng.integers(_COMPONENTS, size=len(phi))
+    noise = rng.standard_normal((len(phi), _DISTRACTORS))
+    # χ² with two degrees of freedom, divided by two.
+    noise /= np.sqrt(rng.standard_exponential((len(phi), 1)))
+    for i in range(_COMPONENTS):
+        rows = component == i
+        noise[rows] = centres[i] + noise[rows] @ factors[i].T
+    return np.concatenate([informative, noise], axis=1)[:, order]
+
+
+@cache
+def _distractors() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the distractors' centres (20, 92), their factors (20, 92, 92), and the order (100,).
+
+    They are drawn as sbibm drew those in its files, which it stores as pickled objects: these are
+    not opened, and hold the same numbers.
+    """
+    stream = np.random.RandomState(42)
+    size = _DISTRACTORS
+    centres = np.stack([15 * stream.normal(size=size) for _ in range(_COMPONENTS)])
+    factors = []
+    for _ in range(_COMPONENTS):
+        below = np.tril(stream.normal(size=(size, size)))
+        factors.append(3 * (below + np.diag(np.exp(stream.normal(size=size)))))
+    return centres, np.stack(factors), stream.permutation(8 + size)
+
+
 def _design() -> np.ndarray:
     """Return bernoulli_glm's design (100, 10): ones, then a fixed stimulus delayed by 0 to 8 steps.
 
@@ -99,10 +143,13 @@ def _design() -> np.ndarray:
 
 def bernoulli_glm(phi: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Return the number of spikes in 100 steps and the spike-triggered sums of the stimulus."""
-    design = _design()
-    rate = 1 / (1 + np.exp(-phi @ design.T))
-    spikes = (rng.random(rate.shape) < rate).astype(np.float32)
-    return spikes @ design
+    return bernoulli_glm_raw(phi, rng) @ _design()
+
+
+def bernoulli_glm_raw(phi: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Return for each of 100 steps whether there is a spike, 1, or none, 0."""
+    rate = 1 / (1 + np.exp(-phi @ _design().T))
+    return (rng.random(rate.shape) < rate).astype(np.float32)
 
 
 def _glm_prior() -> DistributionPrior:
@@ -120,6 +167,11 @@ def _glm_prior() -> DistributionPrior:
     )
 
 
+def _log_normal(loc: list[float], scale: list[float]) -> DistributionPrior:
+    law = LogNormal(torch.tensor(loc), torch.tensor(scale))
+    return DistributionPrior(Independent(law, 1))
+
+
 def _box(half_width: float, dimension: int) -> BoxPrior:
     return BoxPrior([-half_width] * dimension, [half_width] * dimension)
 
@@ -133,6 +185,16 @@ TASKS = {
     "gaussian_mixture": Task(_box(10, 2), gaussian_mixture),
     "slcp": Task(_box(3, 5), slcp),
     "bernoulli_glm": Task(_glm_prior(), bernoulli_glm),
+    "gaussian_linear_uniform": Task(_box(1, 10), gaussian_linear),
+    "slcp_distractors": Task(_box(3, 5), slcp_distractors),
+    "bernoulli_glm_raw": Task(_glm_prior(), bernoulli_glm_raw),
+    "sir": Task(_log_normal([math.log(0.4), math.log(0.125)], [0.5, 0.2]), sir),
+    "lotka_volterra": Task(_log_normal([-0.125, -3.0, -0.125, -3.0], [0.5] * 4), lotka_volterra),
+}
+# Two tasks are another with other data: their references lie in that one's folder.
+_PLACES = {
+    "slcp_distractors": ("slcp", "observation_distractors"),
+    "bernoulli_glm_raw": ("bernoulli_glm", "observation_raw"),
 }
 
 
@@ -154,10 +216,11 @@ class Reference:
 def read_reference(wheel: str | Path, task: str, number: int) -> Reference:
     """Read an observation of a task, numbered from 1 to 10, from the wheel of sbibm 1.1.0."""
     check_choice("task", task, tuple(TASKS))
-    folder = f"sbibm/tasks/{task}/files/num_observation_{number}"
+    place, name = _PLACES.get(task, (task, "observation"))
+    folder = f"sbibm/tasks/{place}/files/num_observation_{number}"
     try:
         with zipfile.ZipFile(wheel) as files:
-            observation = _numbers(files.read(f"{folder}/observation.csv"))
+            observation = _numbers(files.read(f"{folder}/{name}.csv"))
             parameters = _numbers(files.read(f"{folder}/true_parameters.csv"))
             packed = files.read(f"{folder}/reference_posterior_samples.csv.bz2")
             samples = _numbers(bz2.decompress(packed))

@@ -1,1 +1,1 @@
-"""The field's common benchmark, sbibm: five tasks with samples of the exact posteriors."""
+"""The field's common benchmark, sbibm: ten tasks with samples of the exact posteriors."""
