@@ -41,6 +41,8 @@ _WIDEST_NUMBER = 16
 # A file of more bytes has no numbers that a file system could store in so much less space.
 _LARGE = 2**24
 _FULLER = 20
+# Bytes of zeros that are written at a time.
+_AT_ONCE = 2**20
 # The names of temporary files.
 _TEMPORARY = re.compile(r"(?P<name>.+)\.\d+\.[0-9a-f]{8}\.tmp", re.DOTALL)
 # What a reader is told of each tensor before any is read.
@@ -165,11 +167,12 @@ def clear_folder(folder: Path, name: str | None = None) -> None:
             continue  # held by a living process, gone, or not ours to remove
 
 
-def check_writable(path: Path) -> None:
+def check_writable(path: Path, room: int = 0) -> None:
     """Refuse, before long work, a file that could not be written at its end.
 
     Args:
         path: the file; a small one is written beside it and removed.
+        room: bytes that the disk must have for it, about.
     """
     with storing(path):
         if path.is_dir():
@@ -181,9 +184,23 @@ def check_writable(path: Path) -> None:
             with file:
                 file.write(bytes(4096))
                 file.flush()
+                _reserve(file, room)
                 os.fsync(file.fileno())
         finally:
             temporary.unlink(missing_ok=True)
+
+
+def _reserve(file: IO[bytes], room: int) -> None:
+    """Make a file that many bytes long, all of which the disk holds."""
+    if not room:
+        return
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(file.fileno(), 0, room)
+        return
+    # Not on macOS, where writing them is the way.
+    for begin in range(0, room, _AT_ONCE):
+        file.write(bytes(min(_AT_ONCE, room - begin)))
+    file.flush()
 
 
 def sync(files: Iterable[Path]) -> None:

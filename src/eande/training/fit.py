@@ -195,7 +195,11 @@ class _Run:
             self.label = f"member {number + 1} of {call.members}"
             folder = None if folder is None else folder / f"member-{number}"
             callback = None if callback is None else _of_member(callback, number)
-        self.store = CheckpointStore(folder, fingerprint, self.settings.checkpoint_seconds)
+        # One for each member still to come, and those of the short starts.
+        starts = self.settings.restarts if self.settings.restarts > 1 else 0
+        files = call.members - number + starts
+        seconds = self.settings.checkpoint_seconds
+        self.store = CheckpointStore(folder, fingerprint, seconds, files)
         self.task = ContrastiveTask(
             call.fabric,
             self.settings,
