@@ -101,7 +101,9 @@ def load(
             said = known.similarity.get(name)
             found = similarity.get(tensor)
             if said is not None and (found is None or found.shape != (said,)):
-                raise InputError(f"{path}: similarity: expected {name} of its tensors, got {said}")
+                raise InputError(
+                    f"{path}: similarity: expected {name} of its tensors, got {show(said)}"
+                )
 
     document, tensors = read_tensors(path, "model", check)
     known, tensors = _current(path, document, tensors)
@@ -224,25 +226,36 @@ def _load_one(stored: _Stored, outline: _Outline, given: _Given) -> EmbedAndEmul
             embedding_dimension=document.embedding_dimension,
             y_standardizer=Standardizer.of(_standardizing(where, weights, "y_standardizer")),
             phi_standardizer=Standardizer.of(of_phi),
+            # Below, by what the file holds of their outputs.
+            run_once=False,
         )
+        load_weights(model, weights, where)
+        _check_similarity(where, model.similarity, model.embedding_dimension)
+        _check_networks(where, model, stored)
     except InputError as error:
         told = str(error)
         raise InputError(told if told.startswith(where) else f"{where}: {told}") from None
-    load_weights(model, weights, where)
-    _check_similarity(where, model.similarity, model.embedding_dimension)
-    for name, output in model.probes().items():
-        expected = tensors.get(name)
-        if expected is not None and not torch.allclose(
-            output, expected.to(output.dtype), rtol=1e-2, atol=1e-3
-        ):
-            raise InputError(
-                f"{where}: expected the {name.removeprefix('probe.')} it was trained with, got one "
-                "that computes something else"
-            )
     model.history = document.history
     model.frozen = tuple(document.frozen)
     model.y_standardizer.largest = document.y_largest
     return model.requires_grad_(False).eval()
+
+
+def _check_networks(where: str, model: EmbedAndEmulate, stored: _Stored) -> None:
+    """Refuse networks that compute something else than those of the file did."""
+    same = {
+        name.removeprefix("probe."): name not in stored.tensors
+        or torch.allclose(output, stored.tensors[name].to(output.dtype), rtol=1e-2, atol=1e-3)
+        for name, output in model.probes().items()
+    }
+    own = model.parts()
+    same |= {name: own.get(name, text) == text for name, text in stored.document.parts.items()}
+    for name, is_same in same.items():
+        if not is_same:
+            raise InputError(
+                f"{where}: expected the {name} it was trained with, got one that computes "
+                "something else"
+            )
 
 
 def _under(part: str, tensors: Tensors) -> Tensors:
