@@ -213,13 +213,17 @@ def sync(files: Iterable[Path]) -> None:
             os.close(descriptor)
 
 
-def open_regular(path: Path, *, at_most: int | None = None) -> FileIO:
+def open_regular(path: str | Path, *, at_most: int | None = None) -> FileIO:
     """Open a file for reading, unbuffered; refuse at once what is not a regular one.
 
     Args:
         path: the file; symbolic links are followed.
         at_most: bytes it may have.
     """
+    return FileIO(_open_descriptor(path, at_most)[0])
+
+
+def _open_descriptor(path: str | Path, at_most: int | None) -> tuple[int, os.stat_result]:
     try:
         # Without O_NONBLOCK, opening a pipe waits for somebody who writes to it.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -237,19 +241,25 @@ def open_regular(path: Path, *, at_most: int | None = None) -> FileIO:
             raise InputError(
                 f"{path}: expected a file of at most {at_most} bytes, got {state.st_size}"
             )
-        return FileIO(descriptor)
+        return descriptor, state
     except BaseException:
         os.close(descriptor)
         raise
 
 
-def read_regular(path: Path, *, at_most: int = _LARGEST_DOCUMENT) -> bytes:
+def read_regular(path: str | Path, *, at_most: int = _LARGEST_DOCUMENT) -> bytes:
     """Return the content of a regular file of at most that many bytes."""
-    with open_regular(path, at_most=at_most) as file:
-        return read_exactly(path, file, os.fstat(file.fileno()).st_size)
+    return read_state(path, at_most=at_most)[0]
 
 
-def read_exactly(path: Path, file: IO[bytes], size: int) -> bytes:
+def read_state(path: str | Path, *, at_most: int) -> tuple[bytes, os.stat_result]:
+    """Return the content of a regular file, and what the system says of it."""
+    descriptor, state = _open_descriptor(path, at_most)
+    with FileIO(descriptor) as file:
+        return read_exactly(path, file, state.st_size), state
+
+
+def read_exactly(path: str | Path, file: IO[bytes], size: int) -> bytes:
     """Read that many bytes, or say that the file ended, or the disk failed, before."""
     parts = []
     try:
@@ -429,7 +439,12 @@ def _digest(kind: str, text: str, tensors: Mapping[str, Tensor]) -> str:
     for name in sorted(tensors):
         tensor = tensors[name]
         digest.update(_encoded(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n"))
-        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+        try:
+            numbers = tensor.numpy()
+        except TypeError:
+            # A kind that numpy does not know, such as bfloat16.
+            numbers = tensor.reshape(-1).view(torch.uint8).numpy()
+        digest.update(numbers.data)
     return digest.hexdigest()
 
 

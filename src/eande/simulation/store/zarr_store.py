@@ -177,10 +177,14 @@ class Store:
 
     def records(self) -> dict[int, CommitRecord]:
         """Return the commit records of all complete blocks."""
-        found, damaged = self._commits()
+        return self.opened()[1]
+
+    def opened(self) -> tuple[Layout, dict[int, CommitRecord]]:
+        """Return where things are, and the commit records of all complete blocks."""
+        layout, found, damaged = self._found()
         for problem in damaged.values():
             raise _damaged_record(self.path, problem)
-        return {block: commit.record for block, commit in found.items()}
+        return layout, {block: commit.record for block, commit in found.items()}
 
     def record(self, block: int) -> CommitRecord | None:
         """Return the commit record of a block, None if it has none."""
@@ -216,6 +220,11 @@ class Store:
 
     def _commits(self) -> tuple[dict[int, Committed], dict[int, Damaged]]:
         """Read all commit records in order; those that cannot be read come back as problems."""
+        _, found, damaged = self._found()
+        return found, damaged
+
+    def _found(self) -> tuple[Layout, dict[int, Committed], dict[int, Damaged]]:
+        """Do the same, and return where things are, too."""
         blocks = committed_blocks(self.path)
         if blocks and blocks[-1] >= len(self.sizes):
             # The store may have been extended since this process opened it.
@@ -239,7 +248,7 @@ class Store:
             else:
                 if commit is not None:
                     found[block] = commit
-        return found, damaged
+        return layout, found, damaged
 
     @contextmanager
     def writing(self, block: int) -> Iterator[bool]:
