@@ -148,7 +148,7 @@ class ArrayDocument:
         for name in ("chunk_grid", "chunk_key_encoding"):
             content[name] = _as_zarr(getattr(self, name))
         content["codecs"] = [_as_zarr(codec) for codec in self.codecs]
-        _write_sealed(folder / "zarr.json", content)
+        write_json(folder / "zarr.json", sealed(content), indent=2)
 
 
 def _as_zarr(part: _Named) -> dict[str, Any]:
@@ -186,7 +186,7 @@ def write_description(path: Path, description: Description) -> None:
         "zarr_format": 3,
         "node_type": "group",
     }
-    _write_sealed(path / "zarr.json", content)
+    write_json(path / "zarr.json", sealed(content), indent=2)
 
 
 def read_layout(path: Path, description: Description) -> Layout:
@@ -234,11 +234,11 @@ def _read_array(folder: Path, description: Description, *, sharded: bool) -> Arr
     return found
 
 
-def _write_sealed(file: Path, content: dict[str, Any]) -> None:
-    """Write a document with its checksum, in one step."""
+def sealed(content: dict[str, Any]) -> dict[str, Any]:
+    """Return a document with its checksum."""
     attributes = content["attributes"]
     about = {**attributes.get("eande", {}), "sha256": _digest(content)}
-    write_json(file, {**content, "attributes": {**attributes, "eande": about}}, indent=2)
+    return {**content, "attributes": {**attributes, "eande": about}}
 
 
 def _check_seal(file: Path, content: dict[str, Any], *, needed: bool) -> None:
