@@ -30,7 +30,6 @@ import hashlib
 import json
 import os
 import random
-import shutil
 import signal
 import sys
 import tempfile
