@@ -52,13 +52,12 @@ from faults import KINDS, OPERATIONS, Fault, install
 
 import eande
 from eande.foundations.files import StorageError, read_tensors, write_tensors
-from eande.simulation.store.metadata import sealed
 from eande.studies.records import ResultFile, StoredRuns, provenance
 
 # The documents of every kind, and what reads them, are those of the tests.
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from helpers import result_files
-from helpers.fuzz import fuzzed
+from helpers.fuzz import fuzz_sealed, fuzzed
 
 # Loaded by their first use otherwise, in every process anew.
 for module in ("eande.simulation.simulate", "eande.simulation.store.zarr_store", "zarr"):
@@ -674,29 +673,9 @@ def fuzz_store(round: Round) -> None:
     for _ in range(40):
         file = round.rng.choice([*path.rglob("zarr.json"), *path.glob("commits/*.json")])
         before = file.read_bytes()
-        change = _fuzz_sealed(file, round.rng)
+        change = fuzz_sealed(file, round.rng)
         _judge(round, read, f"{file.relative_to(path)}: {change}")
         file.write_bytes(before)
-
-
-def _fuzz_sealed(file: Path, rng: random.Random) -> str:
-    """Change one thing in a document of a store, mostly with a checksum that fits again."""
-    document = json.loads(file.read_text())
-    if rng.random() < 0.2:
-        text, change = fuzzed(document, rng)
-    elif "record" in document:
-        inner, change = fuzzed(json.loads(document["record"]), rng)
-        digest = hashlib.sha256(inner.encode(errors="surrogatepass")).hexdigest()
-        text = json.dumps({"record": inner, "sha256": digest})
-    else:
-        text, change = fuzzed(document, rng)
-        # What is no document any more, or too deep to be read, has no place for a checksum.
-        with contextlib.suppress(
-            RecursionError, ValueError, LookupError, TypeError, AttributeError
-        ):
-            text = json.dumps(sealed(json.loads(text)))
-    file.write_text(text, errors="surrogatepass")
-    return change
 
 
 # How often each is chosen: the one that takes a minute seldom.

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from eande.foundations.checks import InputError, check_choice, check_count, show_shape
+from eande.foundations.checks import InputError, check_choice, check_count, show, show_shape
 from eande.foundations.documents import as_document, as_json
 from eande.foundations.files import read_json, write_json
 from eande.simulation.run.blocks import block_sizes
@@ -213,7 +213,7 @@ def _read_array(folder: Path, description: Description, *, sharded: bool) -> Arr
         together = chunk[0] if isinstance(chunk, list) and chunk else None
         if type(together) is not int or together < 1 or size % together:
             raise InputError(
-                f"{file}: expected pieces that divide a block of {size}, got {together!r}; "
+                f"{file}: expected pieces that divide a block of {size}, got {show(together)}; "
                 f"{_REMEDY}"
             )
     expected = ArrayDocument.of(found.shape[0] // size, size, tuple(found.shape[1:]), together)
@@ -221,7 +221,9 @@ def _read_array(folder: Path, description: Description, *, sharded: bool) -> Arr
         wanted = getattr(expected, field.name)
         got = getattr(found, field.name)
         if field.name != "attributes" and wanted != got:
-            raise InputError(f"{file}: {field.name}: expected {wanted}, got {got}; {_REMEDY}")
+            raise InputError(
+                f"{file}: {field.name}: expected {show(wanted)}, got {show(got)}; {_REMEDY}"
+            )
     if not sharded and len(found.shape) != 2:
         raise InputError(f"{file}: shape: expected (n, D), got {show_shape(found.shape)}")
     # An extension that was interrupted leaves more rows than there are blocks.
