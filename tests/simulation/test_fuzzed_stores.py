@@ -1,5 +1,6 @@
 """Documents of a store that say something else, with checksums that fit: one line, or a result."""
 
+import json
 import os
 import random
 import resource
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 import eande
+from eande.simulation.store.metadata import sealed
 from helpers.fuzz import fuzz_sealed
 
 # More for a search of minutes: EANDE_FUZZ=5000.
@@ -67,3 +69,14 @@ def test_a_fuzzed_document_of_a_store_is_refused_in_a_line_or_read(path):
     assert problems == []
     assert peak() - before < MEMORY
     assert refused > COUNT / 2
+
+
+@pytest.mark.parametrize("said", ["x" * 10_000, "a\nb"])
+def test_what_metadata_say_is_shown_in_one_short_line(path, said):
+    file = path / "y" / "zarr.json"
+    document = json.loads(file.read_text()) | {"fill_value": said}
+    file.write_text(json.dumps(sealed(document)))
+    with pytest.raises(eande.InputError, match="fill_value: expected 'NaN', got") as caught:
+        read(path)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < LONGEST_LINE
