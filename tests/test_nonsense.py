@@ -38,6 +38,7 @@ REFUSALS = (
     ImportError,
 )
 _SECONDS = 5
+_SECONDS_WAITING = 60
 _MEMORY = 500 * 2**20
 _LONGEST_LINE = 1_000
 _SPECIAL = ("__call__", "__getitem__")
@@ -134,7 +135,7 @@ def judge(name: str, world: World, parameter: str, given: Given, label: str) -> 
         value = NONSENSE[label]()
     # Made anew: a call may have changed what it was made on.
     function, arguments = CALLS[name](world)
-    begin = time.perf_counter()
+    begin = time.process_time()
     try:
         with bounded():
             call(function, arguments, **{parameter: value})
@@ -151,7 +152,7 @@ def judge(name: str, world: World, parameter: str, given: Given, label: str) -> 
         return f"ended raw, {type(error).__name__}: {str(error)[:200]!r}"
     if given.reason(label) is None:
         return "accepted without a word"
-    if time.perf_counter() - begin > _SECONDS:
+    if time.process_time() - begin > _SECONDS:
         return "took too long"
     return None
 
@@ -190,8 +191,14 @@ def bounded() -> Iterator[None]:
         raise TooLong
 
     limits = resource.getrlimit(resource.RLIMIT_AS)
-    former = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, _SECONDS)
+    # Of its own time, for a busy machine is no hang; what waits uses none, and has a minute.
+    clocks = {
+        signal.SIGPROF: (signal.ITIMER_PROF, _SECONDS),
+        signal.SIGALRM: (signal.ITIMER_REAL, _SECONDS_WAITING),
+    }
+    former = {sign: signal.signal(sign, stop) for sign in clocks}
+    for clock, seconds in clocks.values():
+        signal.setitimer(clock, seconds)
     try:
         if sys.platform == "linux":
             pages = int(Path("/proc/self/statm").read_text().split()[0])
@@ -200,5 +207,6 @@ def bounded() -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_AS, limits)
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, former)
+        for sign, (clock, _) in clocks.items():
+            signal.setitimer(clock, 0)
+            signal.signal(sign, former[sign])

@@ -24,6 +24,7 @@ from eande.foundations.files import (
     write_tensors,
 )
 from eande.foundations.paths import as_path
+from helpers.limits import files_of_at_most
 
 NESTED = {"seed": 0, "settings": {"epochs": 3, "rate": float("nan"), "deep": {"shape": (1, 2)}}}
 
@@ -182,6 +183,24 @@ def test_a_disk_that_refuses_is_one_line(tmp_path):
         check_writable(tmp_path)
     check_writable(tmp_path / "new" / "x.json")
     assert not list((tmp_path / "new").iterdir())
+
+
+def test_a_disk_with_too_little_room_is_refused_before_the_work(tmp_path):
+    """A limit on the size of files stands for the disk: the system itself refuses."""
+    with files_of_at_most(100_000):
+        check_writable(tmp_path / "x", room=90_000)
+        with pytest.raises(StorageError, match=r"x: could not be written \(File too large\)"):
+            check_writable(tmp_path / "x", room=110_000)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_room_is_found_also_where_the_system_reserves_none(tmp_path, monkeypatch):
+    monkeypatch.delattr("os.posix_fallocate")
+    with files_of_at_most(3_000_000):
+        check_writable(tmp_path / "x", room=2_900_000)
+        with pytest.raises(StorageError, match=r"x: could not be written \(File too large\)"):
+            check_writable(tmp_path / "x", room=3_100_000)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,12 @@
 """Documents with one thing wrong: a key gone, another type, something huge, deep or empty."""
 
+import contextlib
 import copy
+import hashlib
 import json
 import math
+
+from eande.simulation.store.metadata import sealed
 
 _DEPTHS = (60, 400, 5_000, 100_000)
 VALUES = (
@@ -55,6 +59,29 @@ def fuzzed(document, rng):
     for depth in _DEPTHS:
         text = text.replace(f'"nested {depth}"', "[" * depth + "]" * depth)
     return text, f"{change} {key!r}"
+
+
+def fuzz_sealed(file, rng):
+    """Change one thing in a document of a store, mostly with a checksum that fits again.
+
+    Without that nearly all would be refused for their checksum, and nothing else be tried.
+    """
+    document = json.loads(file.read_text())
+    if rng.random() < 0.2:
+        text, change = fuzzed(document, rng)
+    elif "record" in document:
+        inner, change = fuzzed(json.loads(document["record"]), rng)
+        digest = hashlib.sha256(inner.encode()).hexdigest()
+        text = json.dumps({"record": inner, "sha256": digest})
+    else:
+        text, change = fuzzed(document, rng)
+        # What is no document any more, or too deep to be read, has no place for a checksum.
+        with contextlib.suppress(
+            RecursionError, ValueError, LookupError, TypeError, AttributeError
+        ):
+            text = json.dumps(sealed(json.loads(text)))
+    file.write_text(text)
+    return change
 
 
 def _places(content, depth=0):

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 from torch.distributions import Independent, Normal
 
 import eande
@@ -31,7 +32,7 @@ CHANGES = int(os.environ.get("EANDE_MUTATIONS", "30"))
 FLIPS = int(os.environ.get("EANDE_FLIPS", "100"))
 
 
-def model(encoder=None, similarity=None, prior=BOX, y_shape=(2,)):
+def model(encoder=None, similarity=None, prior=BOX, y_shape=(2,), **options):
     torch.manual_seed(0)
     return EmbedAndEmulate(
         encoder or ResidualMLP(2, 4, width=8, blocks=1),
@@ -40,6 +41,7 @@ def model(encoder=None, similarity=None, prior=BOX, y_shape=(2,)):
         prior,
         y_shape=y_shape,
         embedding_dimension=4,
+        **options,
     )
 
 
@@ -243,3 +245,50 @@ def test_a_large_file_of_zeros_is_refused_before_it_is_read(tmp_path):
         file.truncate(8 + len(text) + end + more)
     with pytest.raises(eande.InputError, match=r"bytes on the disk instead of 40000"):
         eande.load(path)
+
+
+class Pooling(nn.Module):
+    """A network of one's own that takes series of any length, and remembers the longest."""
+
+    def __init__(self, activation=nn.ReLU):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Conv1d(1, 4, 3, stride=2), activation())
+        self.largest = 0
+
+    def forward(self, y):
+        self.largest = max(self.largest, y.numel())
+        return self.layers(y).mean(-1)
+
+
+@pytest.mark.parametrize("shape", [[1, 10**9], [10**9], [2, 2**22 + 1]])
+def test_a_large_datum_is_not_made_up_for_a_network_of_ones_own(tmp_path, shape):
+    path = tmp_path / "model"
+    model(Pooling(), y_shape=(1, 16)).save(path)
+    document, tensors = read_tensors(path, "model")
+    document["y_shape"] = shape
+    write_tensors(path, "model", document, tensors)
+    loaded = eande.load(path, encoder=Pooling())
+    assert loaded.y_shape == tuple(shape)
+    assert loaded.encoder.largest == 0
+
+
+def test_a_network_for_large_data_is_known_by_its_text(tmp_path):
+    path = tmp_path / "model"
+    model(Pooling(), y_shape=(1, 2**23 + 1), run_once=False).save(path)
+    assert "probe.encoder" not in read_tensors(path, "model")[1]
+    assert eande.load(path, encoder=Pooling()).encoder.largest == 0
+    with pytest.raises(eande.InputError, match="expected the encoder it was trained with"):
+        eande.load(path, encoder=Pooling(nn.Tanh))
+
+
+@pytest.mark.parametrize("said", ["a\nb", [[["x" * 2_000]]], 30_000])
+def test_what_a_file_says_of_a_calibration_is_shown_in_one_short_line(tmp_path, said):
+    path = tmp_path / "model"
+    calibrated_ensemble().save(path)
+    document, tensors = read_tensors(path, "model")
+    document["similarity"]["slope"] = said
+    write_tensors(path, "model", document, tensors)
+    with pytest.raises(eande.InputError, match="expected slope of its tensors, got") as caught:
+        eande.load(path)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 500

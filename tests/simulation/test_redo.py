@@ -158,27 +158,85 @@ def test_a_kill_at_any_step_leaves_the_old_block_or_the_new(path, switch, redo, 
     assert all("next" not in file.read_text() for file in path.glob("commits/*.json"))
 
 
-def test_what_can_be_read_of_a_damaged_block_survives_a_simulator_that_fails(tmp_path, switch):
-    def large(phi, rng):
-        if switch.exists():
-            raise RuntimeError("broken")
+def contents(path):
+    """Return the bytes of every file of a store."""
+    files = (file for file in path.rglob("*") if file.is_file() and "locks" not in file.parts)
+    return {file.relative_to(path): file.read_bytes() for file in files}
+
+
+def half_of_the_record(path):
+    file = path / "commits" / "00000001.json"
+    file.write_bytes(file.read_bytes()[:50])
+
+
+DAMAGE = {
+    "data": lambda path: flip(path / "y/c/1/0", 40),
+    "index": lambda path: flip(path / "y/c/1/0", -1),
+    "no data": lambda path: (path / "y/c/1/0").unlink(),
+    "parameters": lambda path: flip(path / "phi/c/1/0", 3),
+    "record": half_of_the_record,
+}
+
+
+class Wide(Moody):
+    """Data of several pieces a block; in a bad mood it raises, or gives data of another shape."""
+
+    def __init__(self, switch, *, shape=8_000):
+        super().__init__(switch, always=True)
+        self._shape = shape
+
+    def __call__(self, phi, rng):
+        if self._switch.exists() and self._shape != 8_000:
+            return np.zeros((len(phi), self._shape))
+        phi = super().__call__(phi, rng)
         return np.repeat(phi, 4_000, axis=1) + rng.standard_normal((len(phi), 8_000))
 
+
+@pytest.mark.parametrize(
+    ("damage", "shape", "executor"),
+    [*((damage, shape, None) for damage in DAMAGE for shape in (8_000, 7)), ("data", 8_000, 2)],
+)
+def test_a_simulator_that_fails_leaves_a_damaged_block_to_be_brought_back(
+    tmp_path, switch, damage, shape, executor
+):
     path = tmp_path / "s.zarr"
     switch.unlink()
-    before = simulate(large, path)
-    y = before.y[:]
-    flip(path / "y/c/1/0", 40)
-    switch.touch()
-    with pytest.warns(eande.EandeWarning, match="broken"):
-        after = simulate(large, path, redo="damaged")
-    lost = len(after.failures)
-    assert 0 < lost < BLOCK
-    assert torch.equal(after.y[:], torch.cat([y[:BLOCK], y[BLOCK + lost :]]))
-    with pytest.warns(eande.EandeWarning, match="broken"):
-        simulate(large, path, redo="failed")
+    before = simulate(Wide(switch, shape=shape), path).in_memory()
+    whole = contents(path)
+    DAMAGE[damage](path)
+    damaged = contents(path)
+    switch.write_text("the licence server is down")
+    with pytest.raises(eande.SimulationError, match=r"block 1 stays as it is, damaged: ") as caught:
+        simulate(Wide(switch, shape=shape), path, redo="damaged", executor=executor)
+    reason = "data of shape" if shape == 7 else "the licence server is down"
+    assert reason in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert contents(path) == damaged
     switch.unlink()
-    assert len(simulate(large, path, redo="failed")) == N
+    after = simulate(Wide(switch, shape=shape), path, redo="damaged")
+    assert torch.equal(after.y[:], before.y)
+    assert contents(path) == whole
+
+
+@pytest.mark.parametrize("damage", ["data", "parameters", "record"])
+def test_what_failed_before_may_fail_again_in_a_damaged_block(path, switch, damage):
+    before = eande.Simulations.open(path).in_memory()
+    DAMAGE[damage](path)
+    with pytest.warns(eande.EandeWarning, match="licence server"):
+        after = simulate(Moody(switch), path, redo="damaged")
+    assert torch.equal(after.y[:], before.y)
+    assert torch.equal(after.phi, before.phi)
+    assert after.failures.reasons == before.failures.reasons
+    assert eande.Store(path).check() == {}
+
+
+def test_where_neither_record_nor_data_can_be_read_a_block_is_simulated_anew(path, switch):
+    """Whether its rows had failed is lost, too."""
+    DAMAGE["record"](path)
+    DAMAGE["data"](path)
+    with pytest.warns(eande.EandeWarning, match="licence server"):
+        simulate(Moody(switch, always=True), path, redo="damaged")
+    assert eande.Store(path).check() == {}
 
 
 def test_failed_rows_of_a_damaged_block_are_not_run_before_it_is_mended(path, switch):

@@ -49,7 +49,8 @@ def test_a_fuzzed_result_file_gives_a_result_or_one_line(name, tmp_path):
         path = folder / f"{name}.json"
         text, change = fuzzed(base, rng)
         path.write_text(text)
-        began = time.perf_counter()
+        # The process's own time: a machine that is busy with something else is no hang.
+        began = time.process_time()
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
@@ -59,8 +60,8 @@ def test_a_fuzzed_result_file_gives_a_result_or_one_line(name, tmp_path):
                 raw.append(f"{number}, {change}: {error}")
         except Exception as error:
             raw.append(f"{number}, {change}: {error!r:.300}")
-        if time.perf_counter() - began > 5:
-            raw.append(f"{number}, {change}: took {time.perf_counter() - began:.1f} s")
+        if time.process_time() - began > 5:
+            raw.append(f"{number}, {change}: took {time.process_time() - began:.1f} s")
     assert raw == []
 
 

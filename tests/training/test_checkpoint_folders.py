@@ -16,6 +16,7 @@ from torch import nn
 import eande
 from eande.foundations import files
 from eande.foundations.files import StorageError, replacing
+from helpers.limits import files_of_at_most
 from helpers.small_fits import PHI, PRIOR, Y, fit, small
 
 pytestmark = pytest.mark.filterwarnings("ignore::eande.foundations.checks.EandeWarning")
@@ -81,6 +82,71 @@ def test_a_full_disk_is_refused_before_the_first_step(tmp_path, counting, monkey
         fit(checkpoint=tmp_path / "run", encoder=counting)
     assert Counting.steps == 0
     assert list((tmp_path / "run").iterdir()) == []
+
+
+def checkpoint_bytes(tmp_path, **options):
+    """Return how many bytes the checkpoint of a fit has."""
+    fit(checkpoint=tmp_path / "measured", **options)
+    return (tmp_path / "measured" / "main.safetensors").stat().st_size
+
+
+def test_a_disk_with_room_for_less_than_a_checkpoint_is_refused_before_the_first_step(
+    tmp_path, counting
+):
+    settings = small(width=128, blocks=1, ema=0.9, memory_bank=2_000)
+    size = checkpoint_bytes(tmp_path, settings=settings)
+    assert size > 500_000
+    with (
+        files_of_at_most(size // 2),
+        pytest.raises(StorageError, match=r"main.safetensors: could not be written") as caught,
+    ):
+        fit(checkpoint=tmp_path / "run", settings=settings, encoder=counting)
+    assert "\n" not in str(caught.value)
+    assert Counting.steps == 0
+    assert [file.name for file in (tmp_path / "run").iterdir()] in ([], ["lock"])
+    with files_of_at_most(3 * size):
+        fit(checkpoint=tmp_path / "run", settings=settings, encoder=counting)
+    assert Counting.steps > 0
+
+
+def test_all_files_of_the_short_starts_find_room_or_none_begins(tmp_path, counting):
+    settings = small(restarts=4, width=128, epochs=3)
+    size = checkpoint_bytes(tmp_path, settings=settings, encoder=counting)
+    Counting.steps = 0
+    with (
+        files_of_at_most(4 * size),
+        pytest.raises(StorageError, match=r"start-0.safetensors: could not be written"),
+    ):
+        fit(checkpoint=tmp_path / "run", settings=settings, encoder=counting)
+    assert Counting.steps == 0
+
+
+def test_a_fit_that_has_ended_needs_no_room(tmp_path):
+    fit(checkpoint=tmp_path, settings=small(width=128, blocks=1))
+    seen = []
+    with files_of_at_most(8_192):
+        fit(checkpoint=tmp_path, settings=small(width=128, blocks=1), callback=seen.append)
+    assert seen == []
+
+
+@pytest.mark.parametrize("members", [1, 3])
+def test_the_room_reserved_is_about_what_a_checkpoint_takes(tmp_path, members, monkeypatch):
+    reserved = []
+    real = files._reserve
+
+    def note(file, room):
+        reserved.append(room)
+        real(file, room)
+
+    monkeypatch.setattr(files, "_reserve", note)
+    settings = small(width=128, blocks=1, ema=0.9, memory_bank=20, epochs=3)
+    fit(checkpoint=tmp_path, settings=settings, members=members)
+    size = next(tmp_path.rglob("main.safetensors")).stat().st_size
+    # Of the lock, then of every member: those that are still to come, and one more.
+    expected = [0, *(size * (left + 1) for left in range(members, 0, -1))]
+    assert len(reserved) == len(expected)
+    for found, wanted in zip(reserved[1:], expected[1:], strict=True):
+        assert wanted <= found <= 1.2 * wanted
 
 
 def test_a_disk_that_fills_leaves_the_earlier_checkpoint(tmp_path, monkeypatch):

@@ -1,5 +1,6 @@
 """Finding what a folder holds: a class in a new file of it is known without a list to extend."""
 
+from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
 from typing import Any
@@ -7,8 +8,12 @@ from typing import Any
 from eande.foundations.checks import InputError
 
 
+@cache
 def import_modules(package: str) -> None:
-    """Import every module of a package, so that the classes in them can make themselves known."""
+    """Import every module of a package, so that the classes in them can make themselves known.
+
+    Its folder is looked at once in the life of a process.
+    """
     for module in iter_modules(import_module(package).__path__):
         import_module(f"{package}.{module.name}")
 

@@ -92,7 +92,7 @@ def read_document(path: Path, kind: type[Document], what: str) -> Document:
 
 def as_json(document: Any) -> dict[str, Any]:
     """Return what a document consists of, for ``json``, checked as when it is read."""
-    content: dict[str, Any] = dataclasses.asdict(document)
+    content: dict[str, Any] = import_msgspec().to_builtins(document)
     as_document(type(document).__name__, content, type(document))
     return content
 

@@ -41,6 +41,8 @@ _WIDEST_NUMBER = 16
 # A file of more bytes has no numbers that a file system could store in so much less space.
 _LARGE = 2**24
 _FULLER = 20
+# Bytes of zeros that are written at a time.
+_AT_ONCE = 2**20
 # The names of temporary files.
 _TEMPORARY = re.compile(r"(?P<name>.+)\.\d+\.[0-9a-f]{8}\.tmp", re.DOTALL)
 # What a reader is told of each tensor before any is read.
@@ -165,11 +167,12 @@ def clear_folder(folder: Path, name: str | None = None) -> None:
             continue  # held by a living process, gone, or not ours to remove
 
 
-def check_writable(path: Path) -> None:
+def check_writable(path: Path, room: int = 0) -> None:
     """Refuse, before long work, a file that could not be written at its end.
 
     Args:
         path: the file; a small one is written beside it and removed.
+        room: bytes that the disk must have for it, about.
     """
     with storing(path):
         if path.is_dir():
@@ -181,9 +184,23 @@ def check_writable(path: Path) -> None:
             with file:
                 file.write(bytes(4096))
                 file.flush()
+                _reserve(file, room)
                 os.fsync(file.fileno())
         finally:
             temporary.unlink(missing_ok=True)
+
+
+def _reserve(file: IO[bytes], room: int) -> None:
+    """Make a file that many bytes long, all of which the disk holds."""
+    if not room:
+        return
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(file.fileno(), 0, room)
+        return
+    # Not on macOS, where writing them is the way.
+    for begin in range(0, room, _AT_ONCE):
+        file.write(bytes(min(_AT_ONCE, room - begin)))
+    file.flush()
 
 
 def sync(files: Iterable[Path]) -> None:
@@ -196,13 +213,17 @@ def sync(files: Iterable[Path]) -> None:
             os.close(descriptor)
 
 
-def open_regular(path: Path, *, at_most: int | None = None) -> FileIO:
+def open_regular(path: str | Path, *, at_most: int | None = None) -> FileIO:
     """Open a file for reading, unbuffered; refuse at once what is not a regular one.
 
     Args:
         path: the file; symbolic links are followed.
         at_most: bytes it may have.
     """
+    return FileIO(_open_descriptor(path, at_most)[0])
+
+
+def _open_descriptor(path: str | Path, at_most: int | None) -> tuple[int, os.stat_result]:
     try:
         # Without O_NONBLOCK, opening a pipe waits for somebody who writes to it.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -220,19 +241,25 @@ def open_regular(path: Path, *, at_most: int | None = None) -> FileIO:
             raise InputError(
                 f"{path}: expected a file of at most {at_most} bytes, got {state.st_size}"
             )
-        return FileIO(descriptor)
+        return descriptor, state
     except BaseException:
         os.close(descriptor)
         raise
 
 
-def read_regular(path: Path, *, at_most: int = _LARGEST_DOCUMENT) -> bytes:
+def read_regular(path: str | Path, *, at_most: int = _LARGEST_DOCUMENT) -> bytes:
     """Return the content of a regular file of at most that many bytes."""
-    with open_regular(path, at_most=at_most) as file:
-        return read_exactly(path, file, os.fstat(file.fileno()).st_size)
+    return read_state(path, at_most=at_most)[0]
 
 
-def read_exactly(path: Path, file: IO[bytes], size: int) -> bytes:
+def read_state(path: str | Path, *, at_most: int) -> tuple[bytes, os.stat_result]:
+    """Return the content of a regular file, and what the system says of it."""
+    descriptor, state = _open_descriptor(path, at_most)
+    with FileIO(descriptor) as file:
+        return read_exactly(path, file, state.st_size), state
+
+
+def read_exactly(path: str | Path, file: IO[bytes], size: int) -> bytes:
     """Read that many bytes, or say that the file ended, or the disk failed, before."""
     parts = []
     try:
@@ -412,7 +439,12 @@ def _digest(kind: str, text: str, tensors: Mapping[str, Tensor]) -> str:
     for name in sorted(tensors):
         tensor = tensors[name]
         digest.update(_encoded(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n"))
-        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+        try:
+            numbers = tensor.numpy()
+        except TypeError:
+            # A kind that numpy does not know, such as bfloat16.
+            numbers = tensor.reshape(-1).view(torch.uint8).numpy()
+        digest.update(numbers.data)
     return digest.hexdigest()
 
 

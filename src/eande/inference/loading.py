@@ -8,7 +8,7 @@ tensors have a shape and no memory.
 import copy
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -29,6 +29,7 @@ from eande.similarities.calibrated import Calibrated
 from eande.similarities.similarity import Similarity, similarity_from_description
 
 Tensors = dict[str, Tensor]
+Part = TypeVar("Part", bound=nn.Module)
 # Numbers that a file may hold of a prior: 1 GB.
 _LARGEST_PRIOR = 2**28
 
@@ -42,10 +43,11 @@ class _Given(NamedTuple):
 
 
 class _Outline(NamedTuple):
-    """The networks of a model: as handed over, or as described and still without memory."""
+    """The parts of a model: as handed over, or as described and still without memory."""
 
     encoder: nn.Module
     emulator: nn.Module
+    similarity: Similarity
 
 
 class _Stored(NamedTuple):
@@ -84,26 +86,16 @@ def load(
             name, network, nn.Module, "an nn.Module (an instance, not a class)", optional=True
         )
     given = _Given(encoder, emulator, prior)
-    outlines: list[_Outline] = []
+    checked: list[_Outline] = []
 
     def check(document: dict[str, Any], shapes: Shapes) -> None:
         stand_ins = {name: torch.empty(x, device="meta") for name, x in shapes.items()}
-        known, stand_ins = _current(path, document, stand_ins)
-        if isinstance(known, ModelFile):
-            outlines.append(_check_sizes(_Stored(str(path), known, stand_ins), given))
-            return
-        members, similarity = _members(path, known, stand_ins)
-        outlines.extend(_check_sizes(member, given) for member in members)
-        if sum(x.numel() for x in similarity.values()) > _LARGEST_PRIOR:
-            raise InputError(f"{path}: expected tensors of a similarity, got far larger ones")
-        for name, tensor in (("slope", "slope"), ("aim", "shift")):
-            said = known.similarity.get(name)
-            found = similarity.get(tensor)
-            if said is not None and (found is None or found.shape != (said,)):
-                raise InputError(f"{path}: similarity: expected {name} of its tensors, got {said}")
+        checked.extend(_outlines(path, *_current(path, document, stand_ins), given))
 
     document, tensors = read_tensors(path, "model", check)
     known, tensors = _current(path, document, tensors)
+    # In older files numbers, too, tell what a similarity is.
+    outlines = checked if document["format"] == FORMAT else _outlines(path, known, tensors, given)
     if isinstance(known, ModelFile):
         return _load_one(_Stored(str(path), known, tensors), outlines[0], given)
     return _load_ensemble(path, known, tensors, outlines, given)
@@ -125,6 +117,26 @@ def _current(
     if "members" in document:
         return as_document(path, document, EnsembleFile), tensors
     return as_document(path, document, ModelFile), tensors
+
+
+def _outlines(
+    path: Path, known: ModelFile | EnsembleFile, tensors: Tensors, given: _Given
+) -> list[_Outline]:
+    """Compare what a file says with the shapes of its tensors; return the parts of each model."""
+    if isinstance(known, ModelFile):
+        return [_check_sizes(_Stored(str(path), known, tensors), given)]
+    members, similarity = _members(path, known, tensors)
+    outlines = [_check_sizes(member, given) for member in members]
+    if sum(x.numel() for x in similarity.values()) > _LARGEST_PRIOR:
+        raise InputError(f"{path}: expected tensors of a similarity, got far larger ones")
+    for name, tensor in (("slope", "slope"), ("aim", "shift")):
+        said = known.similarity.get(name)
+        found = similarity.get(tensor)
+        if said is not None and (found is None or found.shape != (said,)):
+            raise InputError(
+                f"{path}: similarity: expected {name} of its tensors, got {show(said)}"
+            )
+    return outlines
 
 
 def _members(path: Path, document: EnsembleFile, tensors: Tensors) -> tuple[list[_Stored], Tensors]:
@@ -183,14 +195,15 @@ def _check_sizes(stored: _Stored, given: _Given) -> _Outline:
     if stray:
         raise InputError(f"{where}: expected tensors of a model, got {show(stray[0])}, too")
     weights = _under("model", tensors)
+    with torch.device("meta"):
+        similarity = _make_similarity(document, where)
     outline = _Outline(
         _outline("encoder", where, document.encoder, given.encoder),
         _outline("emulator", where, document.emulator, given.emulator),
+        similarity,
     )
-    with torch.device("meta"):
-        similarity = _make_similarity(document, where)
-    parts = {"encoder": outline.encoder, "emulator": outline.emulator, "similarity": similarity}
-    own = {f"{part}.{k}": x for part, one in parts.items() for k, x in one.state_dict().items()}
+    parts = outline._asdict().items()
+    own = {f"{part}.{k}": x for part, one in parts for k, x in one.state_dict().items()}
     of_y = _standardizing(where, weights, "y_standardizer")
     of_phi = _standardizing(where, weights, "phi_standardizer")
     _check_broadcast(where, of_y, document.y_shape)
@@ -213,36 +226,49 @@ def _load_one(stored: _Stored, outline: _Outline, given: _Given) -> EmbedAndEmul
     prior = _check_prior(stored, given.prior)
     of_phi = _standardizing(where, weights, "phi_standardizer")
     _check_broadcast(where, of_phi, (prior.dimension,))
+    of_y = _standardizing(where, weights, "y_standardizer")
+    for name, found in (("y_standardizer", of_y), ("phi_standardizer", of_phi)):
+        check_numbers(f"{where}: {name}", found, found)
     try:
         model = EmbedAndEmulate(
             _filled("encoder", where, outline.encoder, given.encoder, weights),
             _filled("emulator", where, outline.emulator, given.emulator, weights),
-            _make_similarity(document, where),
+            _filled("similarity", where, outline.similarity, None, weights),
             prior,
             y_shape=document.y_shape,
             embedding_dimension=document.embedding_dimension,
-            y_standardizer=Standardizer.of(_standardizing(where, weights, "y_standardizer")),
+            y_standardizer=Standardizer.of(of_y),
             phi_standardizer=Standardizer.of(of_phi),
+            # Below, by what the file holds of their outputs.
+            run_once=False,
         )
+        _check_similarity(where, model.similarity, model.embedding_dimension)
+        _check_networks(where, model, stored)
     except InputError as error:
         told = str(error)
         raise InputError(told if told.startswith(where) else f"{where}: {told}") from None
-    load_weights(model, weights, where)
-    _check_similarity(where, model.similarity, model.embedding_dimension)
-    for name, output in model.probes().items():
-        expected = tensors.get(name)
-        if expected is not None and not torch.allclose(
-            output, expected.to(output.dtype), rtol=1e-2, atol=1e-3
-        ):
-            raise InputError(
-                f"{where}: expected the {name.removeprefix('probe.')} it was trained with, got one "
-                "that computes something else"
-            )
     model.history = document.history
     model.tried = document.tried
     model.frozen = tuple(document.frozen)
     model.y_standardizer.largest = document.y_largest
-    return model.requires_grad_(False).eval()
+    return model.requires_grad_(False)
+
+
+def _check_networks(where: str, model: EmbedAndEmulate, stored: _Stored) -> None:
+    """Refuse networks that compute something else than those of the file did."""
+    same = {
+        name.removeprefix("probe."): name not in stored.tensors
+        or torch.allclose(output, stored.tensors[name].to(output.dtype), rtol=1e-2, atol=1e-3)
+        for name, output in model.probes().items()
+    }
+    own = model.parts()
+    same |= {name: own.get(name, text) == text for name, text in stored.document.parts.items()}
+    for name, is_same in same.items():
+        if not is_same:
+            raise InputError(
+                f"{where}: expected the {name} it was trained with, got one that computes "
+                "something else"
+            )
 
 
 def _under(part: str, tensors: Tensors) -> Tensors:
@@ -363,17 +389,16 @@ def _outline(
         raise InputError(f"{where}: {name}: {error}") from None
 
 
-def _filled(
-    name: str, where: str, outline: nn.Module, given: nn.Module | None, weights: Tensors
-) -> nn.Module:
-    """Return a copy of the network handed over or, without one, the outline with its weights."""
-    if given is not None:
-        return copy.deepcopy(given)
-    own = outline.state_dict()
+def _filled(name: str, where: str, outline: Part, given: Part | None, weights: Tensors) -> Part:
+    """Return a copy of the part handed over or, without one, the outline, with its weights."""
     found = _under(name, weights)
-    check_kinds(f"{where}: {name}", own, found)
-    outline.load_state_dict({k: x.to(own[k].dtype) for k, x in found.items()}, assign=True)
-    return outline
+    part = outline if given is None else copy.deepcopy(given)
+    own = part.state_dict()
+    check_numbers(f"{where}: {name}", own, found)
+    # What has no memory takes that of the tensors; what was handed over stays where it is.
+    without = any(x.is_meta for x in own.values())
+    part.load_state_dict({k: x.to(own[k].dtype) for k, x in found.items()}, assign=without)
+    return part
 
 
 def _standardizing(where: str, weights: Tensors, name: str) -> Tensors:

@@ -13,6 +13,7 @@ Reference:
 """
 
 import copy
+import hashlib
 import math
 import warnings
 from collections.abc import Sequence
@@ -55,7 +56,7 @@ from eande.inference.saving import (
     EnsembleFile,
     ModelDocument,
     ModelFile,
-    probe,
+    probe_inputs,
     write_model,
 )
 from eande.inference.tensor_cores import for_tensor_cores
@@ -78,6 +79,9 @@ _NUMBERS_AT_ONCE = 2**22
 _EMULATOR_ROWS = 16_384
 # A datum of more numbers than this is large: none is made up to try a network of ours on it.
 _LARGE_DATUM = 2**20
+# Nor one of more than this to know a network of the user's again, of which nothing else tells what
+# it computes: two take 64 MB.
+_LARGEST_MADE_UP = 2**23
 # Prior draws on which a copy of the emulator for tensor cores must agree with the original.
 _COMPARED = 4_096
 
@@ -164,17 +168,22 @@ class EmbedAndEmulate(nn.Module):
             # What ours make of so large a datum is asked where it costs no memory.
             device = torch.device("meta")
             network = outline_network(described).eval()
+        self._run(name, network, torch.zeros(2, *shape, device=device))
+
+    @torch.no_grad()
+    def _run(self, name: str, network: nn.Module, inputs: Tensor) -> Tensor:
+        """Return what a network makes of two inputs; refuse one that does not fit."""
         try:
-            with torch.no_grad():
-                out = network(torch.zeros(2, *shape, device=device))
+            out = network(inputs)
         except (RuntimeError, ValueError, TypeError, IndexError) as error:
             raise InputError(
                 f"{name}: expected a network that takes a batch of shape "
-                f"{show_shape((2, *shape))}, got an error ({show(error)})"
+                f"{show_shape(inputs.shape)}, got an error ({show(error)})"
             ) from error
         if not isinstance(out, Tensor):
             raise InputError(f"{name}: expected a tensor as output, got {type(out).__name__}")
         check_shape(f"output of the {name}", out, (2, self.embedding_dimension))
+        return out
 
     @property
     def device(self) -> torch.device:
@@ -504,6 +513,7 @@ class EmbedAndEmulate(nn.Module):
             tried=self.tried,
             frozen=list(self.frozen),
             y_largest=self.y_standardizer.largest,
+            parts=self.parts(),
         )
         tensors = {f"model.{name}": x for name, x in self.state_dict().items()}
         tensors |= {f"prior.{name}": x for name, x in self.prior.tensors().items()}
@@ -512,16 +522,39 @@ class EmbedAndEmulate(nn.Module):
     def probes(self) -> dict[str, Tensor]:
         """Return what the networks make of fixed inputs, by which a file knows them again.
 
-        Not of ours for a large datum: name and settings tell what they are.
+        A network that does not fit is refused. None is run on a datum of megabytes made up for it,
+        which a file could make as large as it likes: ours are told by name and settings, those of a
+        user by their text (:meth:`parts`).
         """
         found = {}
-        for name, network, shape in (
+        for name, network, shape in self._networks():
+            if _is_probed(network, shape):
+                inputs = probe_inputs(shape, self.device)
+                found[f"probe.{name}"] = self._run(name, network, inputs).float().cpu()
+            elif describe_network(network) is not None:
+                self._check_outputs(name, network, shape)
+        return found
+
+    def parts(self) -> dict[str, str]:
+        """Return a digest of the text of each network that neither settings nor a probe tell."""
+        return {
+            name: hashlib.sha256(repr(network).encode()).hexdigest()
+            for name, network, shape in self._networks()
+            if describe_network(network) is None and not _is_probed(network, shape)
+        }
+
+    def _networks(self) -> list[tuple[str, nn.Module, tuple[int, ...]]]:
+        """Return the networks, each with its name and the shape of what it takes."""
+        return [
             ("encoder", self.encoder, self.y_shape),
             ("emulator", self.emulator, (self.prior.dimension,)),
-        ):
-            if describe_network(network) is None or math.prod(shape) <= _LARGE_DATUM:
-                found[f"probe.{name}"] = probe(network, shape, self.device)
-        return found
+        ]
+
+
+def _is_probed(network: nn.Module, shape: Sequence[int]) -> bool:
+    """Return whether a file holds what a network makes of made-up data of that shape."""
+    largest = _LARGEST_MADE_UP if describe_network(network) is None else _LARGE_DATUM
+    return math.prod(shape) <= largest
 
 
 @dataclass(frozen=True)

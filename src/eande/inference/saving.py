@@ -39,6 +39,8 @@ class ModelDocument:
         tried: the runs that training chose from; older files have none.
         frozen: names of the parameters that were not trained.
         y_largest: the largest standardised number among the training data; older files lack it.
+        parts: of a network of the user's that takes data too large to make up, a digest of its
+            text, by its name; older files lack it.
     """
 
     y_shape: list[int]
@@ -51,6 +53,7 @@ class ModelDocument:
     frozen: list[str] = field(default_factory=list)
     y_largest: float | None = None
     tried: list[dict[str, int | float | str]] = field(default_factory=list)
+    parts: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Refuse sizes that no model has."""
@@ -101,6 +104,10 @@ def probe(network: nn.Module, shape: Sequence[int], device: torch.device) -> Ten
 
     A file tells by it a network from others whose weights have the same shapes.
     """
-    inputs = torch.randn(2, *shape, generator=torch.Generator().manual_seed(0)).to(device)
-    output: Tensor = network(inputs).float().cpu()
+    output: Tensor = network(probe_inputs(shape, device)).float().cpu()
     return output
+
+
+def probe_inputs(shape: Sequence[int], device: torch.device) -> Tensor:
+    """Return the fixed inputs, two of that shape."""
+    return torch.randn(2, *shape, generator=torch.Generator().manual_seed(0)).to(device)

@@ -149,13 +149,15 @@ def outline_network(description: NetworkDescription) -> nn.Module:
 class _NothingDrawn(TorchFunctionMode):
     """Leaves out the first weights of torch's own layers, which take most of the time."""
 
-    _DRAWING = (
-        nn.init.kaiming_uniform_,
-        nn.init.uniform_,
-        nn.init.constant_,
-        Tensor.uniform_,
-        Tensor.fill_,
-        Tensor.zero_,
+    _DRAWING = frozenset(
+        (
+            nn.init.kaiming_uniform_,
+            nn.init.uniform_,
+            nn.init.constant_,
+            Tensor.uniform_,
+            Tensor.fill_,
+            Tensor.zero_,
+        )
     )
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -85,7 +85,8 @@ def simulate(
         redo: ``"failed"`` runs the failed simulations of the store again, and no others: one by
             one, each with a random stream of its own (of seed, block and row). ``"damaged"`` checks
             the whole store and simulates damaged blocks again. Either way a block stays as it is
-            until what replaces it is complete.
+            until what replaces it is complete; a damaged one also where a simulation fails now that
+            succeeded before, which stops the run.
         progress: whether to show a progress bar.
     """
     # Everything is checked before a store is made or extended.

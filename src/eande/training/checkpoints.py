@@ -8,7 +8,7 @@ the fingerprint of the call (:func:`eande.training.prepare.call_fingerprint`): a
 
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +37,8 @@ _REMEDY = "use another folder, or delete it to begin anew"
 _MOST_STEPS = 2**53
 _MOMENTS = ("exp_avg", "exp_avg_sq", "step")
 _CANDIDATES = {"phi": torch.float32, "log_weight": torch.float64, "reached": torch.float64}
+# What a checkpoint has beside its large tensors: names, history, losses.
+_DOCUMENT_BYTES = 2**16
 
 
 @dataclass
@@ -119,6 +121,24 @@ def save_state(state: TrainingState[nn.Module], path: Path, fingerprint: Mapping
     )
     flat = {f"{part}.{name}": x for part, named in parts.items() for name, x in named.items()}
     write_tensors(path, "checkpoint", as_json(document), flat)
+
+
+def state_bytes(state: TrainingState[nn.Module]) -> int:
+    """Return how many bytes the file of a run may have, about: its largest, on its way."""
+    weights = _bytes(state.model.state_dict().values())
+    # The weights, the best of them, and their average.
+    total = weights * (2 if state.average is None else 3)
+    moved = [p for group in state.optimizer.param_groups for p in group["params"]]
+    # Two moments of each.
+    total += 2 * _bytes(moved)
+    if state.bank is not None:
+        rows = [x.new_empty(1, *x.shape[1:]) for x in state.bank.state_dict().values()]
+        total += state.bank.size * _bytes(rows)
+    return total + _DOCUMENT_BYTES
+
+
+def _bytes(tensors: Iterable[Tensor]) -> int:
+    return sum(x.numel() * x.element_size() for x in tensors)
 
 
 def restore_state(
@@ -295,6 +315,7 @@ class CheckpointStore:
         folder: where; None for nowhere, and nothing happens.
         fingerprint: what identifies this call of ``fit``.
         seconds: least time between two saves.
+        files: how many there will be, those that this folder has among them.
     """
 
     def __init__(
@@ -302,10 +323,12 @@ class CheckpointStore:
         folder: Path | None,
         fingerprint: Mapping[str, Any] | None = None,
         seconds: float = 30.0,
+        files: int = 1,
     ) -> None:
         self.folder = folder
         self.fingerprint = fingerprint or {}
         self.seconds = seconds
+        self.files = files
         self._saved = time.monotonic()
 
     def _path(self, name: str) -> Path | None:
@@ -324,6 +347,16 @@ class CheckpointStore:
         clear_strays(path)
         if self.has(name):
             restore_state(state, path, self.fingerprint)
+
+    def check_room(self, state: TrainingState[Any], name: str) -> None:
+        """Refuse, before the first step, a disk without room for the files that are to come."""
+        path = self._path(name)
+        if path is None:
+            return
+        there = len(list(path.parent.glob("*.safetensors")))
+        # One more, for a new file lies beside the one that it replaces.
+        still = max(0, self.files - there) + 1
+        check_writable(path, room=still * state_bytes(state))
 
     def save(self, state: TrainingState[Any], name: str, *, final: bool) -> None:
         """Write a state if it is the last one or the latest save is long enough ago."""

@@ -182,7 +182,9 @@ def _train(call: Call, settings: FitSettings, split: Split, members: int) -> Emb
             label = f"member {number + 1} of {members}"
             folder = None if call.folder is None else call.folder / f"member-{number}"
             shared = replace(shared, folder=folder, callback=_of_member(call.callback, number))
-        run = Run(shared, split, own, number=number * settings.restarts)
+        # One for each member still to come, and those of the short starts.
+        files = members - number + (settings.restarts if settings.restarts > 1 else 0)
+        run = Run(shared, split, own, number=number * settings.restarts, files=files)
         state = run.best_start()
         run.loop.run(state, run.loop.schedule.epochs, "main", label)
         run.store.forget_starts(settings.restarts)

@@ -98,6 +98,8 @@ class Loop(Generic[Model]):
                 f"checkpoint: expected {until} epochs of {self.task.batches.steps_per_epoch} steps "
                 f"at most, got {state.step} steps in {state.epoch} epochs; delete it to begin anew"
             )
+        if state.epoch < until and not self._ended(state):
+            self.store.check_room(state, name)
         module, optimizer = self.fabric.setup(state.model, state.optimizer)
         gradient = self._gradient_of(state)
         shown = None if self.bar is None else self.bar.add_task(label, total=until)

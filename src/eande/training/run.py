@@ -71,6 +71,7 @@ class Run:
         settings: of this run; nothing is left open in them.
         number: of the first start: another number makes other networks.
         schedule: how long, and when to validate; None for that of the settings.
+        files: how many checkpoints the fit may leave beside those that are there.
     """
 
     def __init__(
@@ -81,12 +82,14 @@ class Run:
         *,
         number: int = 0,
         schedule: Schedule | None = None,
+        files: int = 1,
     ) -> None:
         self.call = call
         self.split = split
         self.settings = settings
         self.number = number
-        self.store = CheckpointStore(call.folder, call.fingerprint, settings.checkpoint_seconds)
+        seconds = settings.checkpoint_seconds
+        self.store = CheckpointStore(call.folder, call.fingerprint, seconds, files)
         self.held_out = HeldOut(split.held_out, call.views, settings.normalizer_draws)
         # A schedule of its own validates often.
         quick = None if schedule is None else QuickScore(self.held_out, settings.seed)

@@ -261,7 +261,14 @@ class Search:
         settings = self._settings_of(plan, steps, number)
         call = replace(self.call, fingerprint=self.call.fingerprint | {"run": name})
         split = self.splits[number % len(self.splits)]
-        run = Run(call, split, settings, number=number, schedule=Schedule(steps, steps, None))
+        run = Run(
+            call,
+            split,
+            settings,
+            number=number,
+            schedule=Schedule(steps, steps, None),
+            files=_ALL_PLANS + len(self.splits),
+        )
         state = run.begin()
         label = f"{plan}, {steps} steps"
         if number > 0:

@@ -32,9 +32,7 @@ def read_store(path: str | Path, *, verify: bool = True, blocks: int | None = No
         blocks: read the first ones only.
     """
     store = Store(path)
-    # Records before the layout: what a record names is there.
-    records = store.records()
-    layout = store.layout
+    layout, records = store.opened()
     last = len(store.sizes) if blocks is None else blocks
     rows: list[np.ndarray] = []
     phi: list[np.ndarray] = []
@@ -54,9 +52,14 @@ def read_store(path: str | Path, *, verify: bool = True, blocks: int | None = No
                 f"{path}: expected parameters as they were written, "
                 f"got block {block} damaged ({problem}); {REMEDY}"
             ) from None
+        first = block * layout.block_size
+        if not record.failed:
+            rows.append(np.arange(first, first + record.size))
+            phi.append(parameters)
+            continue
         good = np.ones(record.size, dtype=bool)
         good[list(record.failed)] = False
-        rows.append(block * layout.block_size + np.flatnonzero(good))
+        rows.append(first + np.flatnonzero(good))
         phi.append(parameters[good])
         failed_phi.append(parameters[~good])
         reasons += [record.failed[row] for row in sorted(record.failed)]
@@ -66,7 +69,8 @@ def read_store(path: str | Path, *, verify: bool = True, blocks: int | None = No
             got = f"{len(reasons)} failed ones ({summarize_reasons(reasons)})"
         raise InputError(f"{path}: expected at least one complete simulation, got {got}")
     source = ShardSource(layout, np.concatenate(rows), records, verify=verify)
-    failures = Failures(torch.from_numpy(np.concatenate(failed_phi)), tuple(reasons))
+    none = np.zeros((0, layout.dimension), dtype=np.float32)
+    failures = Failures(torch.from_numpy(np.concatenate([none, *failed_phi])), tuple(reasons))
     groups = torch.arange(len(source))
     return Parts(torch.from_numpy(np.concatenate(phi)), source, groups, failures)
 

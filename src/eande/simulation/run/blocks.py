@@ -21,8 +21,10 @@ from eande.foundations.seeds import derive_seed
 Simulator = Callable[[np.ndarray, np.random.Generator], Any]
 
 _LONGEST_REASON = 200
-# Why a row of a damaged block has no data, until it is simulated again.
+# Why a row of a damaged block has no data, until it is simulated again: it had some, or nothing
+# that can be read says whether it had.
 UNREADABLE = "cannot be read"
+UNKNOWN = "not known"
 
 
 class SimulationError(RuntimeError):
@@ -138,6 +140,14 @@ class Outcome:
         )
         failed = {row: self.failed.get(row, reason) for row in range(len(self.phi))}
         return Outcome(self.phi, None, failed)
+
+    def lost(self, stored: Outcome) -> dict[int, str]:
+        """Return the rows that failed, with the reason, and had data that cannot be read now."""
+        return {
+            row: reason
+            for row, reason in self.failed.items()
+            if stored.failed.get(row) == UNREADABLE
+        }
 
     def over(self, stored: Outcome) -> Outcome:
         """Return the outcome with the stored data of rows that have none."""

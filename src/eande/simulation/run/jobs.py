@@ -9,7 +9,15 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from eande.simulation.run.blocks import Job, Outcome, Simulator, once_more, run_block
+from eande.simulation.run.blocks import (
+    Job,
+    Outcome,
+    SimulationError,
+    Simulator,
+    once_more,
+    run_block,
+    summarize_reasons,
+)
 
 # What ``begin`` is told before a block is written.
 WRITING = "writing"
@@ -26,6 +34,11 @@ class Committed(Protocol):
 
 class BlockStore(Protocol):
     """What a job needs of a store; :class:`eande.Store` is one."""
+
+    @property
+    def y_shape(self) -> tuple[int, ...]:
+        """Shape of one datum; empty as long as nobody has written any."""
+        ...
 
     def record(self, block: int) -> Committed | None:
         """Return the record of a complete block; None for any other."""
@@ -102,10 +115,29 @@ def run_job(
         if not keep(outcome):
             return Report(job.block, "dropped")
         if stored is not None:
+            if store.y_shape:
+                outcome = outcome.conform(store.y_shape)
             outcome = outcome.over(stored)
+            _refuse_losses(simulator, job, stored, outcome)
         begin(WRITING)
         written = store.write(job.block, outcome)
         return _done(simulator, job, written)
+
+
+def _refuse_losses(simulator: Simulator, job: Job, stored: Outcome, made: Outcome) -> None:
+    """Refuse to write failures over damaged data: a copy, or a later run, brings those back.
+
+    A row that fails is tried again with a random stream of its own, not that of its block, and
+    would come back as another simulation.
+    """
+    lost = made.lost(stored)
+    if lost:
+        raise SimulationError(
+            f"block {job.block} stays as it is, damaged: {len(lost)} of its simulations succeeded "
+            f"before and fail now ({summarize_reasons(lost.values())}); mend the simulator and "
+            "make the same call again, or put the block's files back from a copy; the first alone: "
+            f"{once_more(simulator, job, min(lost))}"
+        )
 
 
 def _done(simulator: Simulator, job: Job, made: Outcome, returned: Outcome | None = None) -> Report:

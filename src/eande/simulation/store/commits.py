@@ -19,8 +19,8 @@ import numpy as np
 
 from eande.foundations.checks import InputError, check_count
 from eande.foundations.documents import as_document, as_json
-from eande.foundations.files import open_regular, parse_json, read_exactly, write_json
-from eande.simulation.store.shards import Damaged, Layout, crc32c, finding_damage
+from eande.foundations.files import parse_json, read_state, write_json
+from eande.simulation.store.shards import Damaged, Layout
 
 _LARGEST_CHECKSUM = 2**32 - 1
 _WHAT = "a commit record"
@@ -81,14 +81,14 @@ class CommitRecord:
 
     def parameters(self, layout: Layout) -> np.ndarray:
         """Return the block's parameters (size, D), verified."""
-        phi = layout.phi(self.block)
-        if crc32c(phi) != self.phi:
+        phi, checksum = layout.phi(self.block)
+        if checksum != self.phi:
             raise Damaged(
                 f"{layout.phi_file(self.block)}: parameters of another block, or of another time"
             )
         return phi[: self.size]
 
-    def belongs(self, file: Path, layout: Layout, sizes: Sequence[int]) -> None:
+    def belongs(self, file: str, layout: Layout, sizes: Sequence[int]) -> None:
         """Raise :class:`Damaged` where it cannot be of a store with such blocks."""
         if self.size != sizes[self.block]:
             raise Damaged(
@@ -149,19 +149,20 @@ def read_commit(layout: Layout, sizes: Sequence[int], block: int) -> Committed |
         sizes: of all blocks.
         block: its number.
     """
-    file = layout.record_file(block)
-    if not os.path.lexists(file):
-        return None
-    with finding_damage():
+    # A text, not a path: opening a store does this for every block.
+    file = f"{layout.path}/commits/{block:08d}.json"
+    try:
         # Twice, for a record may name two versions.
-        with open_regular(file, at_most=2 * layout.record_bytes) as opened:
-            state = os.fstat(opened.fileno())
-            content = read_exactly(file, opened, state.st_size)
+        content, state = read_state(file, at_most=2 * layout.record_bytes)
         version = f"{state.st_ino} {state.st_mtime_ns} {hashlib.sha256(content).hexdigest()}"
         sealed = as_document(file, parse_json(file, content, _WHAT), _Sealed)
         records = [_unsealed(file, sealed)]
         if sealed.next is not None:
             records.append(_unsealed(file, as_document(file, sealed.next, _Sealed)))
+    except InputError as error:
+        if not os.path.lexists(file):
+            return None
+        raise Damaged(str(error)) from None
     for record in records:
         if record.block != block:
             raise Damaged(f"{file}: the record of block {record.block}")
@@ -169,7 +170,7 @@ def read_commit(layout: Layout, sizes: Sequence[int], block: int) -> Committed |
     return Committed(_which(layout, records), version, len(records) > 1)
 
 
-def _unsealed(file: Path, sealed: _Sealed) -> CommitRecord:
+def _unsealed(file: str, sealed: _Sealed) -> CommitRecord:
     if hashlib.sha256(sealed.record.encode(errors="replace")).hexdigest() != sealed.sha256:
         raise Damaged(f"{file}: changed after it was written")
     return as_document(file, parse_json(file, sealed.record, _WHAT), CommitRecord)

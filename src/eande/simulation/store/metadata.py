@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from eande.foundations.checks import InputError, check_choice, check_count, show_shape
+from eande.foundations.checks import InputError, check_choice, check_count, show, show_shape
 from eande.foundations.documents import as_document, as_json
 from eande.foundations.files import read_json, write_json
 from eande.simulation.run.blocks import block_sizes
@@ -148,7 +148,7 @@ class ArrayDocument:
         for name in ("chunk_grid", "chunk_key_encoding"):
             content[name] = _as_zarr(getattr(self, name))
         content["codecs"] = [_as_zarr(codec) for codec in self.codecs]
-        _write_sealed(folder / "zarr.json", content)
+        write_json(folder / "zarr.json", sealed(content), indent=2)
 
 
 def _as_zarr(part: _Named) -> dict[str, Any]:
@@ -186,7 +186,7 @@ def write_description(path: Path, description: Description) -> None:
         "zarr_format": 3,
         "node_type": "group",
     }
-    _write_sealed(path / "zarr.json", content)
+    write_json(path / "zarr.json", sealed(content), indent=2)
 
 
 def read_layout(path: Path, description: Description) -> Layout:
@@ -213,7 +213,7 @@ def _read_array(folder: Path, description: Description, *, sharded: bool) -> Arr
         together = chunk[0] if isinstance(chunk, list) and chunk else None
         if type(together) is not int or together < 1 or size % together:
             raise InputError(
-                f"{file}: expected pieces that divide a block of {size}, got {together!r}; "
+                f"{file}: expected pieces that divide a block of {size}, got {show(together)}; "
                 f"{_REMEDY}"
             )
     expected = ArrayDocument.of(found.shape[0] // size, size, tuple(found.shape[1:]), together)
@@ -221,7 +221,9 @@ def _read_array(folder: Path, description: Description, *, sharded: bool) -> Arr
         wanted = getattr(expected, field.name)
         got = getattr(found, field.name)
         if field.name != "attributes" and wanted != got:
-            raise InputError(f"{file}: {field.name}: expected {wanted}, got {got}; {_REMEDY}")
+            raise InputError(
+                f"{file}: {field.name}: expected {show(wanted)}, got {show(got)}; {_REMEDY}"
+            )
     if not sharded and len(found.shape) != 2:
         raise InputError(f"{file}: shape: expected (n, D), got {show_shape(found.shape)}")
     # An extension that was interrupted leaves more rows than there are blocks.
@@ -234,11 +236,11 @@ def _read_array(folder: Path, description: Description, *, sharded: bool) -> Arr
     return found
 
 
-def _write_sealed(file: Path, content: dict[str, Any]) -> None:
-    """Write a document with its checksum, in one step."""
+def sealed(content: dict[str, Any]) -> dict[str, Any]:
+    """Return a document with its checksum."""
     attributes = content["attributes"]
     about = {**attributes.get("eande", {}), "sha256": _digest(content)}
-    write_json(file, {**content, "attributes": {**attributes, "eande": about}}, indent=2)
+    return {**content, "attributes": {**attributes, "eande": about}}
 
 
 def _check_seal(file: Path, content: dict[str, Any], *, needed: bool) -> None:

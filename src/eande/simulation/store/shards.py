@@ -199,25 +199,24 @@ class Layout:
         file.write(_sealed(index.tobytes()))
         return checksums
 
-    def phi(self, block: int) -> np.ndarray:
-        """Return a block's parameters (block size, D), verified."""
-        file = self.phi_file(block)
+    def phi(self, block: int) -> tuple[np.ndarray, int]:
+        """Return a block's parameters (block size, D), verified, and their checksum."""
+        # A text, not a path: opening a store does this for every block.
+        file = f"{self.path}/phi/c/{block}/0"
         size = 4 * self.block_size * self.dimension + 4
-        with finding_damage():
+        try:
             content = read_regular(file, at_most=size)
+        except InputError as error:
+            raise Damaged(str(error)) from None
         if len(content) != size:
             raise Damaged(f"{file}: shorter than it was")
-        _check_crc(file, content)
-        return np.frombuffer(content[:-4], dtype="<f4").reshape(self.block_size, self.dimension)
+        checksum = _check_crc(file, content)
+        phi = np.frombuffer(content, dtype="<f4", count=self.block_size * self.dimension)
+        return phi.reshape(self.block_size, self.dimension), checksum
 
     def phi_bytes(self, phi: np.ndarray) -> bytes:
         """Return what the file of a block's parameters holds, its checksum last."""
         return _sealed(_padded(phi, self.block_size))
-
-
-def crc32c(values: np.ndarray) -> int:
-    """Return the checksum of an array's bytes."""
-    return int(google_crc32c.value(values.tobytes()))
 
 
 def _padded(rows: np.ndarray, number: int) -> bytes:
@@ -234,7 +233,7 @@ def _sealed(content: bytes) -> bytes:
     return content + int(google_crc32c.value(content)).to_bytes(4, "little")
 
 
-def _check_crc(file: Path, content: bytes) -> int:
+def _check_crc(file: str | Path, content: bytes) -> int:
     """Return the checksum at the end of content; refuse one that is not that of the rest."""
     checksum = int.from_bytes(content[-4:], "little")
     if len(content) < 4 or google_crc32c.value(content[:-4]) != checksum:

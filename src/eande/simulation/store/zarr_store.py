@@ -35,7 +35,7 @@ from eande.foundations.checks import InputError
 from eande.foundations.files import StorageError, clear_folder, clear_strays, replacing, sync
 from eande.foundations.locks import Lock, locked
 from eande.foundations.paths import as_path
-from eande.simulation.run.blocks import UNREADABLE, Outcome, SimulationError
+from eande.simulation.run.blocks import UNKNOWN, UNREADABLE, Outcome, SimulationError
 from eande.simulation.store.commits import CommitRecord, Committed, committed_blocks, read_commit
 from eande.simulation.store.metadata import (
     FORMAT,
@@ -170,12 +170,21 @@ class Store:
         """Where things are now."""
         return read_layout(self.path, self.about)
 
+    @property
+    def y_shape(self) -> tuple[int, ...]:
+        """Shape of one datum; empty as long as nobody has written any."""
+        return self.layout.y_shape
+
     def records(self) -> dict[int, CommitRecord]:
         """Return the commit records of all complete blocks."""
-        found, damaged = self._commits()
+        return self.opened()[1]
+
+    def opened(self) -> tuple[Layout, dict[int, CommitRecord]]:
+        """Return where things are, and the commit records of all complete blocks."""
+        layout, found, damaged = self._found()
         for problem in damaged.values():
             raise _damaged_record(self.path, problem)
-        return {block: commit.record for block, commit in found.items()}
+        return layout, {block: commit.record for block, commit in found.items()}
 
     def record(self, block: int) -> CommitRecord | None:
         """Return the commit record of a block, None if it has none."""
@@ -211,6 +220,11 @@ class Store:
 
     def _commits(self) -> tuple[dict[int, Committed], dict[int, Damaged]]:
         """Read all commit records in order; those that cannot be read come back as problems."""
+        _, found, damaged = self._found()
+        return found, damaged
+
+    def _found(self) -> tuple[Layout, dict[int, Committed], dict[int, Damaged]]:
+        """Do the same, and return where things are, too."""
         blocks = committed_blocks(self.path)
         if blocks and blocks[-1] >= len(self.sizes):
             # The store may have been extended since this process opened it.
@@ -234,7 +248,7 @@ class Store:
             else:
                 if commit is not None:
                     found[block] = commit
-        return found, damaged
+        return layout, found, damaged
 
     @contextmanager
     def writing(self, block: int) -> Iterator[bool]:
@@ -264,12 +278,19 @@ class Store:
         problem: Damaged | None
         try:
             commit = read_commit(layout, self.sizes, block)
+        except Damaged as damage:
+            stored = Outcome(phi, None, _had_data(layout, block, len(phi)))
+            problem = damage
+        else:
             if commit is None or commit.version != version:
                 return None
-            stored, problem = _read_outcome(layout, commit.record)
-        except Damaged as damage:
-            stored = Outcome(phi, None, dict.fromkeys(range(len(phi)), UNREADABLE))
-            problem = damage
+            try:
+                stored, problem = _read_outcome(layout, commit.record)
+            except Damaged as damage:
+                failed = commit.record.failed
+                reasons = {row: failed.get(row, UNREADABLE) for row in range(len(phi))}
+                stored = Outcome(phi, None, reasons)
+                problem = damage
         if whole and problem is not None:
             raise InputError(
                 f"{self.path}: expected the data as they were written, "
@@ -284,7 +305,7 @@ class Store:
         """
         with _writable(self.path):
             if outcome.y is not None:
-                outcome = outcome.conform(self._y_shape(outcome.y.shape[1:]))
+                outcome = outcome.conform(self._decided_shape(outcome.y.shape[1:]))
             layout = self.layout
             phi_file = layout.phi_file(block)
             y_file = layout.y_file(block)
@@ -327,14 +348,14 @@ class Store:
             return None
         return commit.record
 
-    def _y_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+    def _decided_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """Return the shape of the data; the first block to be written decides it."""
-        if not self.layout.y_shape:
+        if not self.y_shape:
             with locked(self.path / "locks" / "store"):
-                if not self.layout.y_shape:
+                if not self.y_shape:
                     self._check_metadata()
                     self._create_y(shape)
-        return self.layout.y_shape
+        return self.y_shape
 
     def _create_y(self, shape: tuple[int, ...]) -> None:
         # Read anew: the store may have been extended since this process opened it.
@@ -356,7 +377,7 @@ class Store:
 
         Making it anew would be a guess at what the data are.
         """
-        if not self.layout.y_shape and self._has_data():
+        if not self.y_shape and self._has_data():
             raise InputError(
                 f"{self.path}: expected y/zarr.json beside the blocks that are complete, got none; "
                 "put it back from a copy"
@@ -419,7 +440,7 @@ class Store:
 
         Nothing happens while another process is writing one.
         """
-        if not self.layout.y_shape or self._has_data():
+        if not self.y_shape or self._has_data():
             return
         with ExitStack() as held_blocks:
             # Stops at the first block that another process holds.
@@ -498,6 +519,24 @@ def _read_outcome(layout: Layout, record: CommitRecord) -> tuple[Outcome, Damage
     failed = dict(sorted(failed.items()))
     kept = y[: record.size] if len(failed) < record.size else None
     return Outcome(phi, kept, failed), problem
+
+
+def _had_data(layout: Layout, block: int, size: int) -> dict[int, str]:
+    """Return, of a block whose record cannot be read, which rows its shard has data of."""
+    reasons = dict.fromkeys(range(size), UNKNOWN)
+    if not layout.y_shape:
+        return reasons
+    for number in range(-(-size // layout.together)):
+        try:
+            with layout.open_shard(block) as file:
+                where = layout.pieces(block, file)[number]
+                piece, _ = layout.read_piece(block, file, where)
+        except Damaged:
+            continue
+        rows = np.frombuffer(piece, dtype="<f4").reshape(layout.together, -1)
+        there = np.flatnonzero(np.isfinite(rows).all(axis=1)) + number * layout.together
+        reasons |= {row: UNREADABLE for row in there.tolist() if row < size}
+    return reasons
 
 
 def _folders_of(path: Path, *files: Path) -> list[str]:
