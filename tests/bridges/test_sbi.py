@@ -186,7 +186,7 @@ def test_sbis_early_stopping_is_ours():
     noise = torch.rand(300, 2)  # says nothing: the first validation is the best
     trainer = EE(
         BoxUniform(torch.zeros(2), torch.ones(2)),
-        settings=eande.FitSettings(device="cpu", validate_every=1),
+        settings=eande.FitSettings(device="cpu", epochs=100, validate_every=1),
         show_progress_bars=False,
     )
     with pytest.warns(eande.EandeWarning, match="no better than the prior"):

@@ -45,7 +45,8 @@ UNCHECKED = {
     "Diagnosis": "a record: diagnose makes it",
     "Identifiability": "a record: identifiability makes it",
     "Belonging": "a record: Belongs makes it",
-    "FitSettings.schedule": "called by fit with the number of its batches",
+    "FitSettings.resolved": "called by fit with the number of its simulations",
+    "FitSettings.steps_of_search": "called by fit with the number of its simulations",
     "Posterior": "made by model.posterior; other methods give it their own protocols",
     "EmbedAndEmulate.calling": "says which part of a fit was run, with what",
     "EmbedAndEmulate.check_data": "called by diagnostics with the data that they read",
@@ -82,7 +83,15 @@ UNCHECKED = {
     **{
         f"{similarity}.{method}": "called in every step of training, with embeddings"
         for similarity in ("Cosine", "Dot", "Mixture")
-        for method in ("place", "score", "paired_score", "bound", "pool", "features")
+        for method in (
+            "place",
+            "score",
+            "paired_score",
+            "grouped_score",
+            "bound",
+            "pool",
+            "features",
+        )
     },
     **{
         f"{similarity}.{method}": "called by fit with its settings"
@@ -215,27 +224,28 @@ def _settings() -> Arguments:
     return {
         "similarity": instance("cosine"),
         "embedding_dimension": count(4, **several),
-        "width": count(4, **several),
+        "width": count(4, **none, **several),
         "blocks": count(1, zero="no blocks", **several),
         "normalization": choice("none"),
         "activation": choice("relu", **none),
         "linear_skip": flag(True),
-        "start": choice("random"),
+        "start": choice("random", **none),
         "natural_coordinates": flag(True),
         "missing": choice("refuse"),
         "loss": choice("symmetric"),
         "view_weight": positive(0.0, zero="no weight"),
-        "repulsion": choice("both"),
+        "repulsion": choice("both", **none),
         "memory_bank": count(0, zero="no bank", **several),
-        "batch_size": count(10, **several),
+        "batch_size": count(10, **none, **several),
         "micro_batch": count(None, **none, **several),
-        "learning_rate": positive(1e-3),
+        "learning_rate": positive(1e-3, **none),
         "warmup": share(0.05, zero="no warm-up"),
         "weight_decay": positive(0.0, zero="no decay"),
         "decayed": choice("all"),
         "gradient_clip": positive(1.0, **none),
         "ema": share(0.9, zero="no average", **none),
         "epochs": count(1, **none, **several),
+        "max_steps": count(None, **none),
         "steps_per_epoch": count(None, **none, **several),
         "validate_every": count(None, **none, **several),
         "select_by": choice("log_ratio"),

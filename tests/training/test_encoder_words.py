@@ -36,7 +36,7 @@ def test_a_hundred_draws_as_a_set_are_nearly_right_before_training():
     """The exact posterior is 4.2 nats from the prior; a vector's network has 3 of them at most."""
     problem = NormalDraws()
     phi, y = pairs(problem, 600, 0)
-    settings = FitSettings(device="cpu", start="linear")
+    settings = FitSettings(device="cpu", start="linear").resolved(600)
     model = build_model(
         Simulations.from_arrays(phi, y), None, problem.prior, settings, Networks("set"), start=0
     )

@@ -10,7 +10,7 @@ import eande
 from eande.foundations.checks import EandeWarning, InputError
 from eande.similarities.prior_only import PriorOnly
 from eande.simulation.read.simulations import Simulations
-from eande.training.search import Plan, Trial, find_schedule, folds
+from eande.training.search import Plan, Trial, choose_together, find_schedule, folds
 from eande.training.validation import HeldOut, held_out_log_ratios
 
 PRIOR = MultivariateNormal(torch.zeros(2), torch.eye(2))
@@ -70,6 +70,16 @@ def test_no_run_begins_that_the_budget_does_not_cover(budget, longest):
     assert "steps are spent" in found.reason
 
 
+def test_runs_that_err_in_different_places_are_taken_together():
+    """Log ratios of three models on four pairs, and what their mean ratio has."""
+    first = torch.tensor([2.0, 2.0, -1.0, 1.0])
+    second = torch.tensor([-1.0, 1.0, 2.0, 1.5])
+    copy_of_first = first - 0.01
+    assert choose_together([second, first, copy_of_first], 3) == [1, 0]
+    assert choose_together([second, first, copy_of_first], 1) == [1]
+    assert choose_together([first, copy_of_first], 3) == [0], "no gain, no further member"
+
+
 def test_folds_hold_out_every_group_once():
     groups = torch.arange(60) // 3
     whole = Simulations(torch.randn(60, 2), torch.randn(60, 4), groups)
@@ -93,7 +103,7 @@ def test_fifty_simulations_suffice_for_a_linear_problem():
     assert len(model.members) == 5
     assert nats(model, simulations(300, seed=9)) > 2.3
     assert {trial["steps"] for trial in model.tried} >= {300, 900}
-    assert len(model.tried) >= 6
+    assert len(model.tried) >= 5
 
 
 @pytest.mark.thorough
@@ -123,7 +133,7 @@ def stopping_after(count):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("moments", [(3, 20, 25), (30, 40)])
+@pytest.mark.parametrize("moments", [(3, 6, 9), (12, 20)])
 def test_a_search_that_is_stopped_goes_on_to_the_same_model(tmp_path, moments):
     settings = eande.FitSettings(
         max_steps=400, start="linear", repulsion="encoder", width=32, checkpoint_seconds=0.0

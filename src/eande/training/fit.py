@@ -194,12 +194,15 @@ def _train(call: Call, settings: FitSettings, split: Split, members: int) -> Emb
 
 def _search(search: Search, members: int) -> EmbedAndEmulate:
     """Return the model of a run whose length was found, or the ensemble of several."""
-    found = search.find()
+    found = search.find(members)
     made = search.models(found, members)
-    models = [model for model, _ in made]
+    models = [one.model for one in made]
     model = models[0] if len(models) == 1 else ensemble(models)
     model.tried = models[0].tried
-    log_ratios = torch.cat([own for _, own in made]) if len(search.splits) > 1 else made[0][1]
+    # Of folds, each pair is held out once; else all models hold out the same.
+    log_ratios = made[0].log_ratios
+    if len(search.splits) > 1:
+        log_ratios = torch.cat([one.log_ratios for one in made])
     reached = log_ratios.mean().item()
     if reached > _TIMES_ERROR * standard_error(log_ratios):
         return model

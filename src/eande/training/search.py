@@ -15,18 +15,19 @@ Every run is validated often, from before its first step on, and the weights of 
 kept. All runs see the same simulations in the same order. Below 2,000 simulations, where a tenth of
 them could not tell good from better, a fifth is held out; then the chosen plan is run on the other
 four folds, too, and the model is the ensemble of the five, whose score is that of each on the fold
-it has not seen.
+it has not seen. With more simulations, up to three of the runs that were made anyway are one model,
+if they do better together.
 """
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from eande.foundations.checks import check_same
+from eande.foundations.checks import check_choice, check_count, check_same
 from eande.foundations.documents import as_document, as_json
 from eande.foundations.files import read_tensors, write_tensors
 from eande.foundations.seeds import derive_seed, generator
@@ -46,10 +47,14 @@ _TIMES_LONGER = 3
 # Nats that a longer run must gain for an even longer one to be tried.
 _LEAST_GAIN = 0.02
 _FOLDS = 5
+# Runs that make up a model, at most.
+_TOGETHER = 3
 # Axes of a batch of vectors.
 _VECTOR_AXES = 2
 # Plans where nothing is given.
 _ALL_PLANS = 4
+# More steps than anybody takes: a file that says so is damaged.
+_MOST_STEPS = 2**53
 # Held-out pairs that compare runs.
 _COMPARED = 500
 
@@ -103,10 +108,12 @@ class Found:
     Args:
         trials: all runs, in order.
         reason: why it ended.
+        chosen: those whose models are taken, the best first.
     """
 
     trials: list[Trial]
     reason: str
+    chosen: list[int] = field(default_factory=list)
 
     @property
     def best(self) -> Trial:
@@ -155,6 +162,33 @@ def find_schedule(
             return Found(trials, f"{length} steps were no better than {length // _TIMES_LONGER}")
 
 
+def choose_together(log_ratios: Sequence[Tensor], most: int) -> list[int]:
+    """Return which models are best together, as the mean of their ratios; the best alone first.
+
+    Further ones are taken while they gain on the held-out pairs. It costs nothing: log r of an
+    ensemble is the log mean of its members' r.
+
+    Args:
+        log_ratios: of the same held-out pairs, (m,) for each model.
+        most: models at most.
+    """
+    chosen: list[int] = []
+    reached = -math.inf
+    while len(chosen) < min(most, len(log_ratios)):
+        scores = {
+            number: torch.stack([log_ratios[one] for one in (*chosen, number)]).logsumexp(0).mean()
+            - math.log(len(chosen) + 1)
+            for number in range(len(log_ratios))
+            if number not in chosen
+        }
+        best = max(scores, key=lambda number: scores[number].item())
+        if chosen and scores[best].item() < reached + _LEAST_GAIN:
+            break
+        chosen.append(best)
+        reached = scores[best].item()
+    return chosen
+
+
 def folds(simulations: Simulations, seed: int) -> list[Split]:
     """Return the simulations split five times, each with another fifth (whole groups) held out."""
     ids = simulations.groups.unique()
@@ -184,7 +218,7 @@ class Search:
         self.simulations = len(splits[0].train) + len(splits[0].held_out)
         seen = next(fixed_views(call.views, take(splits[0].train.y, slice(1))))
         self.vectors = seen.ndim == _VECTOR_AXES and call.networks.encoder in (None, "vector")
-        self._best: Finished | None = None
+        self._finished: list[Finished] = []
 
     def plans(self) -> list[Plan]:
         """Return what there is to try."""
@@ -207,8 +241,13 @@ class Search:
         run = Run(self.call, self.splits[0], self._settings_of(Plan("random", "both"), 1))
         return can_start_linear(run.begin().model)
 
-    def find(self) -> Found:
-        """Find the plan and its length; a search that has ended before is read from its file."""
+    def find(self, members: int) -> Found:
+        """Find the plan and its length; a search that has ended before is read from its file.
+
+        Args:
+            members: how many models were asked for: one may be several runs that do better together
+                where they share their held-out pairs.
+        """
         known = self._read()
         if known is not None:
             return known
@@ -218,30 +257,30 @@ class Search:
             _FIRST_STEPS,
             self.settings.steps_of_search(self.simulations),
         )
+        most = _TOGETHER if members == 1 and len(self.splits) == 1 else 1
+        chosen = choose_together([one.log_ratios for one in self._finished], most)
+        found = replace(found, chosen=chosen)
         self._write(found)
         return found
 
-    def models(self, found: Found, members: int) -> list[tuple[EmbedAndEmulate, Tensor]]:
-        """Return the models of the best plan, each with the log ratios of its held-out pairs.
-
-        One for each split; of a single split, as many members as are asked for.
-        """
-        best = found.best
+    def models(self, found: Found, members: int) -> list[Finished]:
+        """Return the chosen models; of several splits, or members, the best run on or in each."""
         made = []
-        for number in range(max(members, len(self.splits))):
-            known = self._best if number == 0 else None
-            if known is None:
-                known = self._trial(best.plan, best.steps, number)
-            known.model.tried = [asdict(trial) for trial in found.trials]
-            made.append((known.model, known.log_ratios))
+        for number in found.chosen:
+            trial = found.trials[number]
+            known = self._finished[number] if self._finished else None
+            made.append(known or self._trial(trial.plan, trial.steps, 0))
+        best = found.best
+        for number in range(1, max(members, len(self.splits))):
+            made.append(self._trial(best.plan, best.steps, number))
+        for one in made:
+            one.model.tried = [asdict(trial) for trial in found.trials]
         return made
 
     def _first(self, plan: Plan, steps: int) -> Trial:
-        """Train on the first split; the model is kept if it is the best so far."""
-        finished = self._trial(plan, steps, 0)
-        if self._best is None or finished.trial.score > self._best.trial.score:
-            self._best = finished
-        return finished.trial
+        """Train on the first split; the model is kept until all are compared."""
+        self._finished.append(self._trial(plan, steps, 0))
+        return self._finished[-1].trial
 
     def _settings_of(self, plan: Plan, steps: int, number: int = 0) -> FitSettings:
         seed = self.settings.seed
@@ -309,9 +348,8 @@ class Search:
         document = _Document(self.call.fingerprint, found)
         scores = torch.tensor([trial.score for trial in found.trials])
         write_tensors(self.call.folder / _FILE, "search", as_json(document), {"scores": scores})
-        best = found.best
-        for trial in found.trials:
-            if trial != best:
+        for number, trial in enumerate(found.trials):
+            if number not in found.chosen:
                 name = f"{trial.start}-{trial.repulsion}-{trial.steps}-0.safetensors"
                 (self.call.folder / name).unlink(missing_ok=True)
 
@@ -325,6 +363,18 @@ class _Document:
 
     fingerprint: dict[str, Any]
     found: Found
+
+    def __post_init__(self) -> None:
+        """Refuse what no search comes to."""
+        trials = self.found.trials
+        check_count("number of runs", len(trials), 1)
+        for trial in trials:
+            check_choice("start", trial.start, ("linear", "random"))
+            check_choice("repulsion", trial.repulsion, ("both", "encoder"))
+            check_count("steps", trial.steps, 1, at_most=_MOST_STEPS)
+        check_count("number of chosen runs", len(self.found.chosen), 1, at_most=_TOGETHER)
+        for number in self.found.chosen:
+            check_count("chosen", number, 0, at_most=len(trials) - 1)
 
 
 def standard_error(log_ratios: Tensor) -> float:
