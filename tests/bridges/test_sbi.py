@@ -197,6 +197,10 @@ def test_sbis_early_stopping_is_ours():
 
 
 def test_wrong_use_of_the_trainer_is_told():
+    trainer = EE(BoxUniform(torch.zeros(2), torch.ones(2)))
+    trainer.append_simulations(torch.rand(30, 2), torch.rand(30, 2))
+    with pytest.raises(eande.InputError, match="stop_after_epochs: expected max_num_epochs"):
+        trainer.train(stop_after_epochs=5)
     with pytest.raises(eande.InputError, match="settings: expected FitSettings"):
         EE(settings="a")
     assert EE().device == "cpu"

@@ -105,7 +105,7 @@ def test_a_file_cannot_name_other_classes(saved):
     rewritten(saved, lambda document, _: document["encoder"].update(name="system"))
     with pytest.raises(
         InputError,
-        match="network in the file: expected one of .*'ResidualMLP', 'ResNet', got 'system'",
+        match=r"network in the file: expected one of .*'ResidualMLP', 'ResNet', got 'system'",
     ):
         eande.load(saved)
     rewritten(saved, lambda document, _: document["encoder"].update(name="ResidualMLP"))

@@ -340,6 +340,12 @@ class EE:
             raise InputError(
                 "train: expected simulations, got none; call append_simulations(theta, x) first"
             )
+        settings = self.settings or FitSettings()
+        if stop_after_epochs is not None and max_num_epochs is None and settings.epochs is None:
+            raise InputError(
+                f"stop_after_epochs: expected max_num_epochs beside it, got {stop_after_epochs} "
+                "alone: without either the length of training finds itself"
+            )
         changes: dict[str, Any] = {
             "batch_size": training_batch_size,
             "learning_rate": learning_rate,
@@ -349,7 +355,7 @@ class EE:
             "device": self.device,
         }
         given = {name: value for name, value in changes.items() if value is not None}
-        settings = replace(self.settings or FitSettings(), **given)
+        settings = replace(settings, **given)
         simulations = Simulations.from_arrays(torch.cat(self._theta), torch.cat(self._x))
         self.model = fit(
             simulations,
