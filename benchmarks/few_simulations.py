@@ -173,14 +173,16 @@ class Judged(NamedTuple):
 def judge_scores(
     paired: Callable[[Tensor, Tensor], Tensor],
     shared: Callable[[Tensor], Callable[[Tensor], Tensor]],
+    data: Tensor,
     fresh: Fresh,
     size: Size,
 ) -> Judged:
     """Judge log ratios that are known up to a term of the datum.
 
     Args:
-        paired: scores of data (m, 5) and parameters of each, (m, k, 2): (m, k).
-        shared: of parameters (k, 2), the function from data (m, 5) to their scores, (m, k).
+        paired: scores of data (m, n) and parameters of each, (m, k, 2): (m, k).
+        shared: of parameters (k, 2), the function from data (m, n) to their scores, (m, k).
+        data: what the method sees of the fresh data: all, or their embeddings.
         fresh: the pairs.
         size: the grid's.
     """
@@ -190,7 +192,8 @@ def judge_scores(
     log_cell = 2 * math.log(2 * FARTHEST / (size.grid - 1))
     on_grid = shared(grid)
     parts = []
-    for phi, y, nodes in zip(*(rows.split(50) for rows in fresh[:3]), strict=True):
+    rows = zip(*(part.split(50) for part in (fresh.phi, data, fresh.nodes)), strict=True)
+    for phi, y, nodes in rows:
         log_density = on_grid(y).double() + log_prior
         log_normalizer = log_density.logsumexp(1, keepdim=True) + log_cell
         own = paired(y, phi.unsqueeze(1)).double() - log_normalizer
@@ -206,16 +209,16 @@ def with_eande(simulations: eande.Simulations, size: Size) -> Callable[[Fresh], 
     settings = None if size.epochs is None else eande.FitSettings(epochs=size.epochs)
     model = eande.fit(simulations, PRIOR, settings=settings, progress=False)
 
-    def paired(y: Tensor, phi: Tensor) -> Tensor:
-        f = model.embed_all(y).repeat_interleave(phi.shape[1], 0)
+    def paired(f: Tensor, phi: Tensor) -> Tensor:
         g = model.emulate_all(phi.flatten(0, 1))
-        return model.similarity.paired_score(f, g).view(phi.shape[:2])
+        repeated = f.repeat_interleave(phi.shape[1], 0)
+        return model.similarity.paired_score(repeated, g).view(phi.shape[:2])
 
     def shared(phi: Tensor) -> Callable[[Tensor], Tensor]:
         g = model.emulate_all(phi)
-        return lambda y: model.similarity.score(model.embed_all(y), g)
+        return lambda f: model.similarity.score(f, g)
 
-    return lambda fresh: judge_scores(paired, shared, fresh, size)
+    return lambda fresh: judge_scores(paired, shared, model.embed_all(fresh.y), fresh, size)
 
 
 def of_exact(fresh: Fresh, size: Size) -> dict[str, Any]:
@@ -227,7 +230,7 @@ def of_exact(fresh: Fresh, size: Size) -> dict[str, Any]:
     def shared(phi: Tensor) -> Callable[[Tensor], Tensor]:
         return lambda y: paired(y, phi.expand(len(y), -1, -1))
 
-    judged = judge_scores(paired, shared, fresh, size)
+    judged = judge_scores(paired, shared, fresh.y, fresh, size)
     return {
         "information": information(),
         "log_ratio": judged.log_ratio.mean().item(),
@@ -261,7 +264,7 @@ def with_nre(simulations: eande.Simulations, size: Size) -> Callable[[Fresh], Ju
     def shared(phi: Tensor) -> Callable[[Tensor], Tensor]:
         return lambda y: paired(y, phi.expand(len(y), -1, -1))
 
-    return lambda fresh: judge_scores(paired, shared, fresh, size)
+    return lambda fresh: judge_scores(paired, shared, fresh.y, fresh, size)
 
 
 def with_npe(simulations: eande.Simulations, size: Size) -> Callable[[Fresh], Judged]:
