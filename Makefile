@@ -5,7 +5,7 @@ MINUTES ?= 60
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test-quick test test-all lint format reproduce soak clean
+.PHONY: demo test-quick test test-all lint format reproduce bench soak clean
 
 demo: $(READY)
 	rm -rf out
@@ -33,6 +33,11 @@ format: $(READY)
 
 reproduce: $(READY)
 	$(BIN)/eande reproduce synthetic
+
+# A quarter of an hour, on an idle machine: what users wait for against sbi; exit code 1 where a ratio
+# is below 0.7 times that of results/speed.json.
+bench: $(READY)
+	$(BIN)/python benchmarks/speed.py --check --output out/speed.json
 
 # An hour of kills, full disks, several writers and fuzzed files; exit code 1 on a failure.
 soak: $(READY)

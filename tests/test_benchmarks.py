@@ -1,5 +1,6 @@
 """The benchmarks run at toy size, and what documents say was measured is in their result files."""
 
+import importlib
 import json
 import subprocess
 import sys
@@ -17,27 +18,66 @@ PARTS = [
     ("losses.py", []),
     ("c2st.py", []),
     ("lorenz96_diagnostics.py", []),
+    ("speed.py", []),
 ]
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(("script", "options"), PARTS, ids=[script for script, _ in PARTS])
 def test_a_benchmark_runs_at_toy_size(tmp_path, script, options):
-    output = tmp_path / "result.json"
-    command = [
-        sys.executable,
-        str(ROOT / "benchmarks" / script),
-        "--size",
-        "toy",
-        "--output",
-        str(output),
-        *options,
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    content = json.loads(output.read_text())
+    content = run_toy(script, tmp_path / "result.json", *options)
     assert content["size"] == "toy"
     assert {"study", "settings", "seed", "provenance", "seconds"} <= set(content)
+
+
+def run_toy(script, output, *options):
+    command = [sys.executable, str(ROOT / "benchmarks" / script), "--size", "toy"]
+    done = subprocess.run(
+        [*command, "--output", str(output), *options], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(output.read_text())
+
+
+@pytest.mark.thorough
+def test_few_simulations_are_not_fitted_twice(tmp_path):
+    output = tmp_path / "few.json"
+    figure = tmp_path / "few.png"
+    first = run_toy("few_simulations.py", output, "--only", "eande/20/1")["runs"]
+    assert [(run["method"], run["simulations"], run["seed"]) for run in first] == [("eande", 20, 1)]
+    content = run_toy("few_simulations.py", output, "--only", "*/20/1", "--figure", str(figure))
+    assert {"study", "settings", "seed", "provenance", "seconds"} <= set(content)
+    assert set(content["summary"]) == {"eande", "npe", "nre"}
+    assert len(content["runs"]) == 3
+    # Its seconds are those of the first time.
+    assert first[0] in content["runs"]
+    assert figure.stat().st_size > 10_000
+
+
+def test_the_judge_of_few_simulations_knows_an_exact_posterior(monkeypatch):
+    """Its grid normalises; a false alarm of coverage has a chance of 1 in 100."""
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    few = importlib.import_module("few_simulations")
+    size = few.Size()
+    fresh = few.Fresh.draw(size.fresh)
+    found = few.of_exact(fresh, size)
+    log_ratio = few.exact_posterior(fresh.y).log_prob(fresh.phi) - few.PRIOR.log_prob(fresh.phi)
+    assert found["log_ratio"] == pytest.approx(log_ratio.mean().item(), abs=1e-3)
+    assert found["information"] == pytest.approx(2.98, abs=0.005)
+    for level, share in found["covered"].items():
+        right = int(level) / 100
+        assert share == pytest.approx(right, abs=3 * (right * (1 - right) / size.fresh) ** 0.5)
+
+
+def test_ratios_below_those_of_the_reference_are_named(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    speed = importlib.import_module("speed")
+    reference = {"two_moons, 1000": {"ratios": {"npe": {"fit": 1.0, "samples": 10.0}}}}
+    found = {"two_moons, 1000": {"ratios": {"npe": {"fit": 0.75, "samples": 6.0}}}}
+    assert speed.slower(found, reference) == [
+        "two_moons, 1000, samples: 6 times as fast as npe, was 10"
+    ]
+    assert speed.slower(reference, found) == []
 
 
 # Of those whose rounds take seconds; the whole is `make soak`.
