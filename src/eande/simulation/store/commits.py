@@ -160,7 +160,7 @@ def read_commit(layout: Layout, sizes: Sequence[int], block: int) -> Committed |
         if sealed.next is not None:
             records.append(_unsealed(file, as_document(file, sealed.next, _Sealed)))
     except InputError as error:
-        if not os.path.lexists(file):
+        if _is_missing(file):
             return None
         raise Damaged(str(error)) from None
     for record in records:
@@ -168,6 +168,17 @@ def read_commit(layout: Layout, sizes: Sequence[int], block: int) -> Committed |
             raise Damaged(f"{file}: the record of block {record.block}")
         record.belongs(file, layout, sizes)
     return Committed(_which(layout, records), version, len(records) > 1)
+
+
+def _is_missing(file: str) -> bool:
+    """Return whether nothing is there; what may not be looked at is not missing."""
+    try:
+        os.lstat(file)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        pass
+    return False
 
 
 def _unsealed(file: str, sealed: _Sealed) -> CommitRecord:
