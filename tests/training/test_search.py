@@ -70,6 +70,24 @@ def test_no_run_begins_that_the_budget_does_not_cover(budget, longest):
     assert "steps are spent" in found.reason
 
 
+def test_a_plan_that_diverges_loses():
+    def run(plan, steps):
+        if plan.start == "random":
+            return None
+        return Trial(*plan, steps, float(steps), 0.1, steps)
+
+    found = find_schedule(run, PLANS, 300, 3_000)
+    assert {trial.start for trial in found.trials} == {"linear"}
+    assert find_schedule(lambda plan, steps: None, PLANS, 300, 3_000).trials == []
+
+
+@pytest.mark.thorough
+def test_where_all_diverge_it_is_said():
+    settings = eande.FitSettings(max_steps=1, learning_rate=1e30, gradient_clip=None, width=8)
+    with pytest.raises(RuntimeError, match="diverged"):
+        eande.fit(simulations(60), PRIOR, progress=False, settings=settings)
+
+
 def test_runs_that_err_in_different_places_are_taken_together():
     """Log ratios of three models on four pairs, and what their mean ratio has."""
     first = torch.tensor([2.0, 2.0, -1.0, 1.0])
@@ -162,7 +180,17 @@ def test_a_search_that_is_stopped_goes_on_to_the_same_model(tmp_path, moments):
 @pytest.mark.thorough
 def test_what_is_given_is_not_searched(tmp_path):
     settings = eande.FitSettings(max_steps=1, repulsion="both", similarity="cosine")
-    model = eande.fit(simulations(60), PRIOR, progress=False, settings=settings, validation=0.2)
+    records = []
+    model = eande.fit(
+        simulations(60),
+        PRIOR,
+        progress=False,
+        settings=settings,
+        validation=0.2,
+        callback=records.append,
+    )
+    assert {record["run"] for record in records} == {0}
+    assert [record["step"] for record in records][:3] == [0, 10, 20]
     assert [(trial["start"], trial["repulsion"]) for trial in model.tried] == [("random", "both")]
     assert not model.members, "one split was asked for"
     model.save(tmp_path / "model.eande")

@@ -38,7 +38,7 @@ from eande.simulation.read.views import View
 from eande.training.build import Networks, check_members
 from eande.training.checkpoints import using
 from eande.training.prepare import call_fingerprint, check_types, split, training_prior
-from eande.training.run import Call, Run, Split
+from eande.training.run import Call, Run, Split, tagged
 from eande.training.search import Found, Search, folds, standard_error
 from eande.training.settings import MANY, FitSettings
 from eande.training.state import Record, TrainingState
@@ -101,7 +101,8 @@ def fit(
         members: how many models to fit, each from networks and random numbers of its own; more than
             one are returned as an ensemble, whose ratio is the mean of theirs.
         callback: called with every record of the history, for loggers; of several members, with the
-            number of theirs as ``member``.
+            number of theirs as ``member``, and where the length is searched for, with the number of
+            the run as ``run``.
         progress: whether to show a progress bar.
     """
     settings = _default_settings(warm_start) if settings is None else settings
@@ -181,7 +182,7 @@ def _train(call: Call, settings: FitSettings, split: Split, members: int) -> Emb
         if members > 1:
             label = f"member {number + 1} of {members}"
             folder = None if call.folder is None else call.folder / f"member-{number}"
-            shared = replace(shared, folder=folder, callback=_of_member(call.callback, number))
+            shared = replace(shared, folder=folder, callback=tagged(call.callback, member=number))
         # One for each member still to come, and those of the short starts.
         files = members - number + (settings.restarts if settings.restarts > 1 else 0)
         run = Run(shared, split, own, number=number * settings.restarts, files=files)
@@ -232,14 +233,6 @@ def _progress(shown: bool) -> Any:
         return nullcontext()
     text = TextColumn("{task.description}")
     return Progress(text, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-
-
-def _of_member(
-    callback: Callable[[Record], None] | None, member: int
-) -> Callable[[Record], None] | None:
-    if callback is None:
-        return None
-    return lambda record: callback(record | {"member": member})
 
 
 def _finish(run: Run, state: TrainingState[EmbedAndEmulate]) -> EmbedAndEmulate:

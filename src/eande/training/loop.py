@@ -26,6 +26,10 @@ from eande.training.state import Record, TrainingState
 Model = TypeVar("Model", bound=nn.Module)
 
 
+class DivergedError(RuntimeError):
+    """The loss of a run is no number any more."""
+
+
 class Validated(NamedTuple):
     """The score a model is selected by, higher is better and 0 the prior's; and its record."""
 
@@ -169,7 +173,7 @@ class Loop(Generic[Model]):
         record |= {name: values.double().mean().item() for name, values in means}
         state.losses = []
         if not math.isfinite(record.get("loss", 0.0)):
-            raise RuntimeError(
+            raise DivergedError(
                 f"training diverged: the loss became {record['loss']} in epoch {state.epoch}; "
                 "lower learning_rate, or look for NaN in what views= returns"
             )

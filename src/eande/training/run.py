@@ -54,6 +54,15 @@ class Call:
     fingerprint: dict[str, Any]
 
 
+def tagged(
+    callback: Callable[[Record], None] | None, **numbers: float
+) -> Callable[[Record], None] | None:
+    """Return a callback whose records also say which run or member they are of."""
+    if callback is None:
+        return None
+    return lambda record: callback(record | numbers)
+
+
 @dataclass(frozen=True)
 class Split:
     """Simulations to train on, and others to hold out."""

@@ -5,8 +5,8 @@ after fifty steps some problems over-fit, others still gain after thousands. So 
 together with what else is left open:
 
 1. A short run for each plan: networks that start at random or as a ridge regression, negatives of
-   L_ΦY that push both networks or the encoder alone (of the four pairs one never won: a linear
-   start whose emulator is pushed with few simulations, or not with many).
+   L_ΦY that push both networks or the encoder alone. Of the four pairs the one that trials missed
+   least is left out: a linear start whose emulator is pushed by few simulations, or is not by many.
 2. The better half of the plans is run for three times as many steps, from the beginning, because
    the learning rate decays over the whole of a run.
 3. And so on, as long as a longer run is better on held-out pairs, within a budget of steps.
@@ -36,7 +36,8 @@ from eande.simulation.read.simulations import Simulations
 from eande.simulation.read.sources import take
 from eande.simulation.read.views import fixed_views
 from eande.training.linear import can_start_linear
-from eande.training.run import Call, Run, Split
+from eande.training.loop import DivergedError
+from eande.training.run import Call, Run, Split, tagged
 from eande.training.settings import MANY, FitSettings, Schedule
 from eande.training.validation import held_out_log_ratios
 
@@ -130,36 +131,39 @@ class Finished(NamedTuple):
 
 
 def find_schedule(
-    run: Callable[[Plan, int], Trial], plans: Sequence[Plan], first: int, budget: int
+    run: Callable[[Plan, int], Trial | None], plans: Sequence[Plan], first: int, budget: int
 ) -> Found:
     """Compare plans by short runs, then the better ones by longer runs, while these gain.
 
     Args:
-        run: trains by a plan for so many steps.
+        run: trains by a plan for so many steps; None if it diverged.
         plans: to compare.
         first: steps of the short runs.
         budget: steps of all runs together; the first ones are made in any case.
     """
-    trials = [run(plan, first) for plan in plans]
+    trials = [trial for trial in (run(plan, first) for plan in plans) if trial is not None]
     best = {trial.plan: trial.score for trial in trials}
     spent = first * len(plans)
     length = first
-    kept = len(plans)
-    while True:
+    kept = len(best)
+    while trials:
         length *= _TIMES_LONGER
         kept = math.ceil(kept / 2)
         if spent + kept * length > budget:
             return Found(trials, f"{spent} of {budget} steps are spent")
-        leaders = sorted(plans, key=lambda plan: -best[plan])[:kept]
+        leaders = sorted(best, key=lambda plan: -best[plan])[:kept]
         gained = False
         for plan in leaders:
             trial = run(plan, length)
-            trials.append(trial)
             spent += length
+            if trial is None:
+                continue
+            trials.append(trial)
             gained = gained or trial.score > best[plan] + _LEAST_GAIN
             best[plan] = max(best[plan], trial.score)
         if not gained:
             return Found(trials, f"{length} steps were no better than {length // _TIMES_LONGER}")
+    return Found([], "all runs diverged")
 
 
 def choose_together(log_ratios: Sequence[Tensor], most: int) -> list[int]:
@@ -219,6 +223,8 @@ class Search:
         seen = next(fixed_views(call.views, take(splits[0].train.y, slice(1))))
         self.vectors = seen.ndim == _VECTOR_AXES and call.networks.encoder in (None, "vector")
         self._finished: list[Finished] = []
+        self._diverged: DivergedError | None = None
+        self._runs = 0
 
     def plans(self) -> list[Plan]:
         """Return what there is to try."""
@@ -257,6 +263,9 @@ class Search:
             _FIRST_STEPS,
             self.settings.steps_of_search(self.simulations),
         )
+        if not found.trials:
+            assert self._diverged is not None
+            raise self._diverged
         most = _TOGETHER if members == 1 and len(self.splits) == 1 else 1
         chosen = choose_together([one.log_ratios for one in self._finished], most)
         found = replace(found, chosen=chosen)
@@ -277,9 +286,13 @@ class Search:
             one.model.tried = [asdict(trial) for trial in found.trials]
         return made
 
-    def _first(self, plan: Plan, steps: int) -> Trial:
+    def _first(self, plan: Plan, steps: int) -> Trial | None:
         """Train on the first split; the model is kept until all are compared."""
-        self._finished.append(self._trial(plan, steps, 0))
+        try:
+            self._finished.append(self._trial(plan, steps, 0))
+        except DivergedError as error:
+            self._diverged = error
+            return None
         return self._finished[-1].trial
 
     def _settings_of(self, plan: Plan, steps: int, number: int = 0) -> FitSettings:
@@ -298,7 +311,12 @@ class Search:
         """Train by a plan for so many steps, on the split of that number, or the only one."""
         name = f"{plan.start}-{plan.repulsion}-{steps}-{number}"
         settings = self._settings_of(plan, steps, number)
-        call = replace(self.call, fingerprint=self.call.fingerprint | {"run": name})
+        call = replace(
+            self.call,
+            fingerprint=self.call.fingerprint | {"run": name},
+            callback=tagged(self.call.callback, run=self._runs),
+        )
+        self._runs += 1
         split = self.splits[number % len(self.splits)]
         run = Run(
             call,
