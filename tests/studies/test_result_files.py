@@ -84,6 +84,16 @@ def test_a_fuzzed_result_file_gives_a_result_or_one_line(name, tmp_path):
             "per_datum: expected an entry 'crps', got none",
         ),
         (
+            "lorenz96-symmetry",
+            lambda content: content["runs"][0]["coverage"].update({"x" * 500: 2.0}),
+            "runs[0]: coverage: expected plain text, got 'xxx",
+        ),
+        (
+            "lorenz96-main",
+            lambda content: content["runs"][0]["per_datum"].update({"x" * 500: [1e300]}),
+            "runs[0]: per_datum: expected plain text, got 'xxx",
+        ),
+        (
             "lorenz96-views",
             lambda content: content.update(study="../../elsewhere"),
             "study: ",

@@ -59,6 +59,7 @@ class Measured(Trained):
         check_numbers("radial_z_rms", [self.radial_z_rms])
         check_numbers("fewest_effective_draws", [self.fewest_effective_draws])
         _check_coverage(self.coverage)
+        check_labels("per_datum", self.per_datum)
         for name, values in self.per_datum.items():
             check_list(f"per_datum.{name}", values)
 
@@ -75,6 +76,7 @@ def _measures(samples: int) -> Iterator[str]:
 
 def _check_coverage(coverage: dict[str, float]) -> None:
     check_keys("coverage", coverage, map(str, LEVELS))
+    check_labels("coverage", coverage)
     for level, share in coverage.items():
         if not 0 <= share <= 1:
             raise InputError(f"coverage.{level}: expected a share from 0 to 1, got {share:g}")
