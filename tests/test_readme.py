@@ -104,3 +104,19 @@ def test_the_table_quotes_the_papers_method_with_its_budget():
     size = found["runs"][0]["size"]
     steps = size["epochs"] * size["simulations"] // found["settings"]["batch_size"]
     assert f"{size['simulations']:,} simulations, {steps:,} steps" in README
+
+
+def test_the_table_of_few_simulations_quotes_its_file():
+    runs = json.loads((ROOT / "results" / "few-simulations.json").read_text())["runs"]
+    assert len({run["seed"] for run in runs}) == 10
+    for simulations in (50, 100, 200):
+        cells = []
+        for method in ("eande", "nre", "npe"):
+            found = [
+                run["log_ratio"]
+                for run in runs
+                if (run["method"], run["simulations"]) == (method, simulations)
+            ]
+            assert len(found) == 10
+            cells.append(f"{sum(found) / 10:.2f} ({min(found):.2f})")
+        assert f"| {simulations} | {' | '.join(cells)} |" in README
