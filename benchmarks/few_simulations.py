@@ -393,7 +393,7 @@ def draw(runs: list[dict[str, Any]]) -> Figure:
         fontsize=10,
     )
     axis.spines[["top", "right"]].set_visible(False)
-    axis.legend(frameon=False, loc="lower right")
+    axis.legend(frameon=False, loc="lower left", bbox_to_anchor=(0.2, 0.0))
     return figure
 
 
