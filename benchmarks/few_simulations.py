@@ -347,27 +347,45 @@ def summarize(runs: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def draw(runs: list[dict[str, Any]]) -> Figure:
-    """Show nats against the number of simulations: every seed a dot, lines through the means."""
+def draw(runs: list[dict[str, Any]], exact: float) -> Figure:
+    """Show nats against the number of simulations: every seed a dot, lines through the means.
+
+    Args:
+        runs: of all methods.
+        exact: what the exact posterior scores on the same pairs.
+    """
     figure = Figure(figsize=(6.4, 4.2), layout="constrained")
     axis = figure.add_subplot()
     sizes = sorted({run["simulations"] for run in runs})
-    axis.axhline(information(), color="black", linewidth=1, label="exact posterior")
-    axis.axhline(0, color="0.6", linewidth=1, linestyle=":", label="prior")
+    for value, name in ((exact, "exact posterior"), (0, "prior")):
+        axis.axhline(value, color="black", linewidth=1, linestyle=":" if value == 0 else "-")
+        axis.annotate(
+            name,
+            (1, value),
+            (-2, 3),
+            xycoords=("axes fraction", "data"),
+            textcoords="offset points",
+            ha="right",
+            fontsize=9,
+        )
     styles = zip(METHODS, (OURS, ACCENT, COLORS[2]), "os^", ("-", "--", "-."), strict=True)
     for number, (method, color, marker, line) in enumerate(styles):
         own = [run for run in runs if run["method"] == method]
         if not own:
             continue
-        # Beside each other, not on top.
-        places = {n: sizes.index(n) + 0.16 * (number - 1) for n in sizes}
+        # Beside each other, not on top: methods, and the seeds of one.
+        places = {n: sizes.index(n) + 0.2 * (number - 1) for n in sizes}
+        seeds = max(run["seed"] for run in runs) + 1
         axis.plot(
-            [places[run["simulations"]] for run in own],
+            [
+                places[run["simulations"]] + 0.14 * ((run["seed"] + 0.5) / seeds - 0.5)
+                for run in own
+            ],
             [run["log_ratio"] for run in own],
             marker,
             color=color,
-            alpha=0.4,
-            markersize=5,
+            alpha=0.5,
+            markersize=4.5,
             markeredgewidth=0,
         )
         means = {
@@ -380,6 +398,7 @@ def draw(runs: list[dict[str, Any]]) -> Figure:
             list(means.values()),
             marker + line,
             color=color,
+            linewidth=1.2,
             markersize=8,
             markeredgecolor="white",
             label=f"{LABELS[method]}, mean",
@@ -389,11 +408,11 @@ def draw(runs: list[dict[str, Any]]) -> Figure:
     axis.set_ylabel("mean log q(φ | y) − log p(φ) of fresh pairs, nats")
     axis.set_title(
         "Two parameters from five linear numbers: methods by their defaults\n"
-        "(small: one fit each; higher is better)",
+        "(small marks: one fit each; higher is better)",
         fontsize=10,
     )
     axis.spines[["top", "right"]].set_visible(False)
-    axis.legend(frameon=False, loc="lower left", bbox_to_anchor=(0.2, 0.0))
+    axis.legend(frameon=False, loc="lower left", bbox_to_anchor=(0.55, 0.32))
     return figure
 
 
@@ -434,7 +453,7 @@ def main() -> None:
             print(f"{method}, {n} simulations, seed {seed}: {run['log_ratio']:.2f} nats")
             stored.add(run)
     if asked.figure is not None:
-        draw(stored.runs).savefig(asked.figure, dpi=150)
+        draw(stored.runs, exact["log_ratio"]).savefig(asked.figure, dpi=150)
 
 
 if __name__ == "__main__":
