@@ -69,7 +69,7 @@ def wins(nats, sets, score):
 
 
 def by_candidates(task):
-    candidates = propose_candidates(task.scores(1.0), PRIOR, task.phi, 48, seed=0)
+    candidates = propose_candidates(task.scores(1.0), PRIOR, task.phi, 32, seed=0)
     return lambda width: quick(task, candidates, width)
 
 
