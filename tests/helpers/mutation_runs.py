@@ -1,6 +1,6 @@
 """A process that reads changed files of one kind under a limit of memory, and says what happened.
 
-``python -m helpers.mutation_runs <kind> <file> <first seed> <count>`` prints a JSON object: how
+``python -m helpers.mutation_runs <use> <file> <first seed> <count>`` prints a JSON object: how
 many of the files were read and refused, and every case that ended in another way.
 """
 
@@ -17,10 +17,10 @@ import torch
 
 import eande
 from helpers.mutations import mutated
-from helpers.small_fits import fit, small
+from helpers.small_fits import PHI, Y, fit, small
 
 # Beyond what the process has after reading a whole file.
-MEMORY = 400 * 2**20
+MEMORY = 100 * 2**20
 # Numbers of a datum that is tried; a file may well say that data are larger.
 LARGEST_DATUM = 2**22
 SECONDS = 5
@@ -31,6 +31,19 @@ SETTINGS = {
     "memory_bank": 8,
     "checkpoint_seconds": 0,
 }
+
+
+# A fit that finds its schedule, in one run; its data are sharp, so that it has candidates.
+SEARCH = {
+    "epochs": None,
+    "max_steps": 300,
+    "batch_size": 10,
+    "start": "linear",
+    "repulsion": "both",
+    "checkpoint_seconds": 0,
+}
+SHARP = torch.cat([PHI, PHI[:, :1]], dim=1) + 0.02 * Y
+RUN = "linear-both-300-0.safetensors"
 
 
 class Copying:
@@ -71,7 +84,37 @@ def use_checkpoint(path):
     assert all(torch.isfinite(x).all() for x in model.parameters())
 
 
-USES = {"model": use_model, "checkpoint": use_checkpoint}
+def searched_fit(folder, keep):
+    """Find a schedule, and keep the checkpoint as it was before the last step."""
+
+    def callback(record):
+        if record["epoch"] == SEARCH["max_steps"]:
+            shutil.copy(folder / RUN, keep)
+
+    fit(y=SHARP, checkpoint=folder, settings=small(**SEARCH), callback=callback)
+
+
+def use_searched(path, name):
+    """Go on with a search whose file of that name is a changed one."""
+    folder = path.parent / "run"
+    if folder.exists():
+        shutil.rmtree(folder)
+    shutil.copytree(path.parent / "fit", folder)
+    if name == RUN:
+        # That the search has ended is not known yet.
+        (folder / "search.safetensors").unlink()
+    shutil.copy(path, folder / name)
+    model = fit(y=SHARP, checkpoint=folder, settings=small(**SEARCH))
+    assert all(torch.isfinite(x).all() for x in model.parameters())
+
+
+# The kind of a file, and what is done with it.
+USES = {
+    "model": ("model", use_model),
+    "checkpoint": ("checkpoint", use_checkpoint),
+    "run": ("checkpoint", lambda path: use_searched(path, RUN)),
+    "search": ("search", lambda path: use_searched(path, "search.safetensors")),
+}
 
 
 def outcome(use, path):
@@ -91,10 +134,10 @@ def outcome(use, path):
     return ended if seconds < SECONDS else f"{seconds:.0f} s: {ended}"
 
 
-def main(kind, source, first, count):
+def main(use_name, source, first, count):
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    use = USES[kind]
+    kind, use = USES[use_name]
     target = source.parent / "changed"
     shutil.copy(source, target)
     use(target)

@@ -7,6 +7,7 @@ how many bits are flipped, 100 by default and all of them for 0.
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -25,7 +26,7 @@ from eande.networks.mlp import ResidualMLP
 from eande.networks.resnet import ResNet
 from eande.similarities.calibrated import Aim, Calibrated, Slope
 from eande.similarities.prior_only import PriorOnly
-from helpers.mutation_runs import interrupted_fit
+from helpers.mutation_runs import interrupted_fit, searched_fit
 
 BOX = eande.BoxPrior([-1, -1], [1, 1])
 CHANGES = int(os.environ.get("EANDE_MUTATIONS", "30"))
@@ -111,6 +112,17 @@ def test_a_changed_model_is_read_or_refused_in_one_line(make, tmp_path):
 def test_a_changed_checkpoint_is_read_or_refused_in_one_line(tmp_path):
     interrupted_fit(tmp_path / "fit", tmp_path / "kept")
     run("checkpoint", tmp_path / "kept")
+
+
+@pytest.mark.thorough
+@pytest.mark.filterwarnings("ignore::eande.foundations.checks.EandeWarning")
+def test_a_changed_file_of_a_search_is_read_or_refused_in_one_line(tmp_path):
+    searched_fit(tmp_path / "fit", tmp_path / "kept")
+    document, tensors = read_tensors(tmp_path / "kept", "checkpoint")
+    assert any(name.startswith("candidates") for name in tensors), document.keys()
+    run("run", tmp_path / "kept")
+    shutil.copy(tmp_path / "fit" / "search.safetensors", tmp_path / "search")
+    run("search", tmp_path / "search")
 
 
 @pytest.mark.thorough

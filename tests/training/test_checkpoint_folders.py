@@ -281,12 +281,15 @@ STRANGE = {
 }
 
 
-@pytest.mark.parametrize("name", ["main", "start-0", "model"])
+@pytest.mark.parametrize("name", ["main", "start-0", "search", "random-both-300-0", "model"])
 @pytest.mark.parametrize("make", STRANGE)
 def test_what_is_no_file_of_ours_is_refused_at_once(tmp_path, make, name):
     path = tmp_path / f"{name}.safetensors"
     make(path)
-    settings = small(restarts=2 if name == "start-0" else 1)
+    options = {"restarts": 2 if name == "start-0" else 1}
+    if name in ("search", "random-both-300-0"):
+        options = {"epochs": None, "start": "random", "repulsion": "both", "max_steps": 300}
+    settings = small(**options)
     read = {"model": lambda: eande.load(path)}
     begin = time.monotonic()
     with pytest.raises(eande.InputError, match=STRANGE[make]) as caught:
