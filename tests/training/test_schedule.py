@@ -22,13 +22,11 @@ def test_a_given_length_is_validated_ten_times_unless_said(settings, expected):
 
 
 def test_a_found_length_is_validated_often_at_first():
-    """Before the first step, every ten or twenty at first, of a long run some fifty times."""
+    """Before the first step, then every twenty or when a twelfth more has been taken."""
     schedule = Schedule(2_700, 2_700, None)
     validated = [epoch for epoch in range(2_701) if schedule.validates(epoch)]
-    assert validated[:4] == [0, 10, 20, 30]
-    assert max(b - a for a, b in itertools.pairwise(validated)) <= 2_700 // 40
-    short = [epoch for epoch in range(301) if Schedule(300, 300, None).validates(epoch)]
-    assert max(b - a for a, b in itertools.pairwise(short)) <= 20
+    assert validated[:4] == [0, 20, 40, 60]
+    assert all(b - a <= max(20, a / 12) for a, b in itertools.pairwise(validated))
     assert len(validated) < 60
     given = FitSettings(epochs=50, validate_every=7).schedule()
     assert [epoch for epoch in range(51) if given.validates(epoch)] == [7, 14, 21, 28, 35, 42, 49]

@@ -121,7 +121,7 @@ def test_fifty_simulations_suffice_for_a_linear_problem():
     assert len(model.members) == 5
     assert nats(model, simulations(300, seed=9)) > 2.3
     assert {trial["steps"] for trial in model.tried} >= {300, 900}
-    assert len(model.tried) >= 5
+    assert len(model.tried) >= 4, "three plans, and the best of them for longer"
 
 
 @pytest.mark.thorough
@@ -151,7 +151,7 @@ def stopping_after(count):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("moments", [(3, 6, 9), (12, 20)])
+@pytest.mark.parametrize("moments", [(3, 6, 9), (12, 5)])
 def test_a_search_that_is_stopped_goes_on_to_the_same_model(tmp_path, moments):
     settings = eande.FitSettings(
         max_steps=400, start="linear", repulsion="encoder", width=32, checkpoint_seconds=0.0
@@ -190,7 +190,7 @@ def test_what_is_given_is_not_searched(tmp_path):
         callback=records.append,
     )
     assert {record["run"] for record in records} == {0}
-    assert [record["step"] for record in records][:3] == [0, 10, 20]
+    assert [record["step"] for record in records][:3] == [0, 20, 40]
     assert [(trial["start"], trial["repulsion"]) for trial in model.tried] == [("random", "both")]
     assert not model.members, "one split was asked for"
     model.save(tmp_path / "model.eande")

@@ -28,6 +28,7 @@ import torch
 from torch import Tensor
 
 from eande.foundations.seeds import derive_seed, generator
+from eande.inference.samplers.resampling import systematic_resampling
 from eande.priors.prior import Prior
 
 # Prior draws from which every datum's first candidates are taken.
@@ -71,7 +72,7 @@ class Candidates(NamedTuple):
 
 
 def propose_candidates(
-    scores: Scores, prior: Prior, phi: Tensor, count: int, *, seed: int
+    scores: Scores, prior: Prior, phi: Tensor, count: int, *, seed: int, times: int = 1
 ) -> Candidates:
     """Draw candidates near the posterior that a score defines, for each datum its own.
 
@@ -79,8 +80,9 @@ def propose_candidates(
         scores: of the model that the proposals are adapted to.
         prior: with a density.
         phi: true parameters of the data (m, D).
-        count: k.
+        count: how many a proposal is made of.
         seed: same seed, same candidates.
+        times: how often as many are drawn from the last one, k in all.
     """
     stream = generator(seed, "candidates")
     pool = prior.sample(_POOL, seed=derive_seed(seed, "pool")).to(phi)
@@ -94,20 +96,25 @@ def propose_candidates(
         log_weight = score + log_weight
         exponent = _largest_exponents(log_weight, _EFFECTIVE_SHARE * count)
         weights = (exponent.unsqueeze(1) * log_weight).softmax(1)
-        rows = torch.multinomial(weights.cpu(), count, True, generator=stream)
+        rows = systematic_resampling(weights.cpu(), count, stream)
         centres = _rows_of(x, rows.to(x.device))
         proposal = _Proposal.around(centres, least)
-        x = proposal.sample(prior, stream)
-        log_weight = proposal.log_weight(prior, x)
-        score = scores(prior.constrain(x.flatten(0, 1)).float().unflatten(0, x.shape[:2])).double()
         if exponent.min() >= 1:
             break
+        x = proposal.sample(prior, stream)
+        log_weight = proposal.log_weight(prior, x)
+        score = scores(_constrained(prior, x)).double()
     assert proposal is not None
-    all_x = torch.cat([true_x, x], dim=1)
-    drawn = prior.constrain(x.flatten(0, 1)).float().unflatten(0, x.shape[:2])
+    x = proposal.sample(prior, stream, times)
     return Candidates(
-        torch.cat([phi.float().unsqueeze(1), drawn], dim=1), proposal.log_weight(prior, all_x)
+        torch.cat([phi.float().unsqueeze(1), _constrained(prior, x)], dim=1),
+        proposal.log_weight(prior, torch.cat([true_x, x], dim=1)),
     )
+
+
+def _constrained(prior: Prior, x: Tensor) -> Tensor:
+    """Return points (m, k, D) of unconstrained coordinates as parameters."""
+    return prior.constrain(x.flatten(0, 1)).float().unflatten(0, x.shape[:2])
 
 
 class _Gaussian(NamedTuple):
@@ -162,16 +169,15 @@ class _Proposal(NamedTuple):
             _Gaussian(mean, _GAUSSIAN_WIDTH * factor),
         )
 
-    def sample(self, prior: Prior, stream: torch.Generator) -> Tensor:
-        """Draw as many points for every datum as there are kernels."""
-        shape = self.kernels.centres.shape
+    def sample(self, prior: Prior, stream: torch.Generator, times: int = 1) -> Tensor:
+        """Draw so many times as many points for every datum as there are kernels."""
+        kernels = self.kernels._replace(centres=self.kernels.centres.repeat(1, times, 1))
+        shape = kernels.centres.shape
         noise = torch.randn(shape, generator=stream, dtype=torch.float64).to(self.whole.factor)
         seed = int(torch.randint(2**62, (), generator=stream))
         free = prior.unconstrain(prior.sample(shape[0] * shape[1], seed=seed)).to(noise)
         kind = torch.rand(shape[:2], generator=stream).to(noise.device).unsqueeze(2)
-        x = torch.where(
-            kind < _SHARE_OF_GAUSSIAN, self.whole.sample(noise), self.kernels.sample(noise)
-        )
+        x = torch.where(kind < _SHARE_OF_GAUSSIAN, self.whole.sample(noise), kernels.sample(noise))
         return torch.where(kind > 1 - _SHARE_OF_PRIOR, free.view(shape), x)
 
     def log_weight(self, prior: Prior, x: Tensor) -> Tensor:

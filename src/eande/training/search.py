@@ -7,8 +7,8 @@ together with what else is left open:
 1. A short run for each plan: networks that start at random or as a ridge regression, negatives of
    L_ΦY that push both networks or the encoder alone. Of the four pairs the one that trials missed
    least is left out: a linear start whose emulator is pushed by few simulations, or is not by many.
-2. The better half of the plans is run for three times as many steps, from the beginning, because
-   the learning rate decays over the whole of a run.
+2. The better half of the plans, those close to the best, is run for three times as many steps,
+   from the beginning, because the learning rate decays over the whole of a run.
 3. And so on, as long as a longer run is better on held-out pairs, within a budget of steps.
 
 Every run is validated often, from before its first step on, and the weights of its best moment are
@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from eande.foundations.checks import check_choice, check_count, check_same
+from eande.foundations.checks import InputError, check_choice, check_count, check_same
 from eande.foundations.documents import as_document, as_json
 from eande.foundations.files import read_tensors, write_tensors
 from eande.foundations.seeds import derive_seed, generator
@@ -47,6 +47,8 @@ _FIRST_STEPS = 300
 _TIMES_LONGER = 3
 # Nats that a longer run must gain for an even longer one to be tried.
 _LEAST_GAIN = 0.02
+# Nats by which a plan may trail the best and still be run for longer.
+_STILL_CLOSE = 0.15
 _FOLDS = 5
 # Runs that make up a model, at most.
 _TOGETHER = 3
@@ -149,9 +151,11 @@ def find_schedule(
     while trials:
         length *= _TIMES_LONGER
         kept = math.ceil(kept / 2)
+        ranked = sorted(best, key=lambda plan: -best[plan])
+        leaders = [plan for plan in ranked[:kept] if best[plan] > best[ranked[0]] - _STILL_CLOSE]
+        kept = len(leaders)
         if spent + kept * length > budget:
             return Found(trials, f"{spent} of {budget} steps are spent")
-        leaders = sorted(best, key=lambda plan: -best[plan])[:kept]
         gained = False
         for plan in leaders:
             trial = run(plan, length)
@@ -351,6 +355,7 @@ class Search:
             return None
         document, _ = read_tensors(path, "search", lambda document, shapes: None)
         known = as_document(path, document, _Document)
+        check_count(f"{path}: format", known.format, _FORMAT, at_most=_FORMAT)
         check_same(
             path,
             self.call.fingerprint,
@@ -358,7 +363,22 @@ class Search:
             what="a search of this very fit",
             remedy="use another folder, or delete it to begin anew",
         )
+        plans = self.plans()
+        lengths = self._lengths()
+        for trial in known.found.trials:
+            if trial.plan not in plans or trial.steps not in lengths:
+                raise InputError(
+                    f"{path}: expected runs of this very fit, got one of {trial.steps} steps, "
+                    f"{trial.plan}; delete it to begin anew"
+                )
         return known.found
+
+    def _lengths(self) -> list[int]:
+        """Return the lengths that runs may have."""
+        lengths = [_FIRST_STEPS]
+        while lengths[-1] < self.settings.steps_of_search(self.simulations):
+            lengths.append(_TIMES_LONGER * lengths[-1])
+        return lengths
 
     def _write(self, found: Found) -> None:
         if self.call.folder is None:
@@ -373,6 +393,7 @@ class Search:
 
 
 _FILE = "search.safetensors"
+_FORMAT = 1
 
 
 @dataclass
@@ -381,6 +402,7 @@ class _Document:
 
     fingerprint: dict[str, Any]
     found: Found
+    format: int = _FORMAT
 
     def __post_init__(self) -> None:
         """Refuse what no search comes to."""

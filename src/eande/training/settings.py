@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from functools import cache
 from numbers import Integral, Real
 from types import NoneType
 from typing import Any, NamedTuple, Self, get_args, get_type_hints
@@ -42,11 +43,9 @@ _STEPS = 6_000
 _SIMULATIONS_PER_STEP = 7
 # Where few simulations are worth an ensemble of five, each of its members must be cheap.
 _STEPS_OF_FEW = 4_000
-# Steps between two validations of a search, at first and later; of a long run, so many in all.
-_EARLY = 100
-_BETWEEN_EARLY = 10
+# Steps between two validations of a search: so many at first, later this share of those taken.
 _BETWEEN = 20
-_VALIDATIONS = 40
+_SHARE_BETWEEN = 0.08
 # A run of a search that over-fits ends this many steps after twice its best moment.
 _LOST_STEPS = 60
 # Fields that describe a run of given length.
@@ -56,6 +55,15 @@ _OF_GIVEN_LENGTH = (
     "patience",
     "restart_epochs",
 )
+
+
+@cache
+def _moments(steps: int) -> frozenset[int]:
+    """Return after which steps a run of a search is validated: often at first, then more seldom."""
+    moments = [0]
+    while moments[-1] < steps:
+        moments.append(moments[-1] + max(_BETWEEN, int(_SHARE_BETWEEN * moments[-1])))
+    return frozenset(moments)
 
 
 class Schedule(NamedTuple):
@@ -76,9 +84,7 @@ class Schedule(NamedTuple):
         """Return whether a run is validated after so many epochs."""
         if self.validate_every is not None:
             return epoch > 0 and epoch % self.validate_every == 0
-        if epoch < _EARLY:
-            return epoch % _BETWEEN_EARLY == 0
-        return (epoch - _EARLY) % max(_BETWEEN, self.epochs // _VALIDATIONS) == 0
+        return epoch in _moments(self.epochs)
 
     def gives_up(self, epoch: int, best_epoch: int) -> bool:
         """Return whether a run that over-fits since its best epoch is not worth going on with."""

@@ -38,16 +38,19 @@ SELECTIONS = ("log_ratio", "density", "median_density", "last")
 _MOST_DRAWS = 1_000_000
 # Views of held-out data of no more bytes than this are drawn once and kept in memory.
 _SMALL = 100_000_000
-# Pairs and prior draws of a quick score. It is blind beyond log 500 = 6.2 nats, and sees little of
-# over-confidence in the last nats before: there each datum gets candidates of its own, and others
-# when the posteriors have become sharper by so many nats.
+# Pairs and prior draws of a quick score. Where half of the posteriors are met by fewer effective
+# draws than this, it would not see over-confidence: there each datum gets candidates of its own,
+# and others when the posteriors have become sharper by so many nats.
 _QUICK_PAIRS = 200
-_QUICK_DRAWS = 500
-_BLIND_NATS = 4.0
+_QUICK_DRAWS = 4_000
+_QUICK_EFFECTIVE = 20
 _QUICK_CANDIDATES = 32
 _SHARPER_NATS = 1.5
-# Candidates of a datum where the last word is spoken.
-_SURE_CANDIDATES = 128
+# The last word is spoken by prior draws where so many of them are effective, else by candidates:
+# proposals are made of so many, and several times as many are drawn from the last.
+_SURE_EFFECTIVE = 10
+_SURE_CANDIDATES = 64
+_TIMES_SURE = 4
 
 
 @dataclass(frozen=True)
@@ -163,8 +166,8 @@ class HeldOut:
 class QuickScore:
     """The score of a model by a few hundred pairs and few candidates, at the cost of a few steps.
 
-    While the mean log ratio is small, the candidates are draws of the prior, the same for all data;
-    beyond, every datum has its own, near the posteriors of the model that came there first. They
+    While posteriors are wide, the candidates are draws of the prior, the same for all data; beyond,
+    every datum has its own, near the posteriors of the model that came there first. They
     belong to the run, whose best weights so far are scored anew whenever they change.
 
     Args:
@@ -179,26 +182,33 @@ class QuickScore:
     @torch.no_grad()
     def log_ratios(self, model: EmbedAndEmulate, candidates: Candidates | None) -> Tensor:
         """Return log r of the pairs (m,), by given candidates or by prior draws."""
+        if candidates is None:
+            return self._by_prior_draws(model)[0]
+        f = self.held_out.embedded(model)
+        return candidates.log_ratio(_scores(model, f)(candidates.phi))
+
+    def _by_prior_draws(self, model: EmbedAndEmulate) -> tuple[Tensor, float]:
+        """Return log r of the pairs (m,), and the median of their effective draws."""
         f = self.held_out.embedded(model)
         phi = self.held_out.simulations.phi.to(model.device)
-        if candidates is not None:
-            return candidates.log_ratio(_scores(model, f)(candidates.phi))
         draws = model.prior.sample(_QUICK_DRAWS, seed=derive_seed(self.seed, "quick"))
         among = model.similarity.score(f, model.emulate_all(draws.to(model.device)))
+        effective = (2 * among.logsumexp(1) - (2 * among).logsumexp(1)).exp()
         true = model.similarity.paired_score(f, model.emulate_all(phi)).unsqueeze(1)
         shared = torch.cat([true, among], dim=1)
-        return Candidates(phi, torch.zeros_like(shared)).log_ratio(shared)
+        log_ratios = Candidates(phi, torch.zeros_like(shared)).log_ratio(shared)
+        return log_ratios, effective.median().item()
 
     @torch.no_grad()
     def score(self, state: TrainingState[EmbedAndEmulate]) -> Tensor:
         """Return log r of the pairs (m,) for the candidate of a run."""
         model = state.candidate
-        found = self.log_ratios(model, state.candidates)
-        reached = found.mean().item()
         if state.candidates is None:
-            enough = reached <= math.log(_QUICK_DRAWS) - _BLIND_NATS
+            found, effective = self._by_prior_draws(model)
+            enough = effective >= _QUICK_EFFECTIVE
         else:
-            enough = reached <= state.candidates.reached + _SHARPER_NATS
+            found = self.log_ratios(model, state.candidates)
+            enough = found.mean().item() <= state.candidates.reached + _SHARPER_NATS
         if enough or not model.prior.has_density:
             return found
         phi = self.held_out.simulations.phi.to(model.device)
@@ -227,11 +237,16 @@ def held_out_log_ratios(model: EmbedAndEmulate, held_out: HeldOut, seed: int) ->
     normalizer = estimate_normalizer(model.similarity, f, bank)
     found = model.similarity.paired_score(f, model.emulate_all(phi)).double()
     found = found - normalizer.log_value
-    short = normalizer.effective_draws < ENOUGH_DRAWS
+    short = normalizer.effective_draws < _SURE_EFFECTIVE
     if short.any() and model.prior.has_density:
         scores = _scores(model, f[short])
         candidates = propose_candidates(
-            scores, model.prior, phi[short], _SURE_CANDIDATES, seed=derive_seed(seed, "sure")
+            scores,
+            model.prior,
+            phi[short],
+            _SURE_CANDIDATES,
+            seed=derive_seed(seed, "sure"),
+            times=_TIMES_SURE,
         )
         found[short] = candidates.log_ratio(scores(candidates.phi))
     return found

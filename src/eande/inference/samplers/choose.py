@@ -1,9 +1,10 @@
 """Which sampler: the one that is named, or the one of this rule.
 
 1. Acceptance–rejection, which is exact, if the prior has no density, or if the bank's prior draws
-   promise at most five million proposals and more than three of them would be accepted themselves.
-   The prior draws may miss the mode, so that far more proposals would be needed: the budget is
-   capped at a little more than four times the expected number, and tempering takes over beyond it.
+   promise at most two million proposals and more than three of them would be accepted
+   themselves. The prior draws may miss the mode, so that far more proposals would be needed: the
+   budget is capped at a little more than four times the expected number, and tempering takes over
+   beyond it.
 2. Tempering otherwise.
 
 A sampler is one function in one file of this folder, under the decorator :func:`sampler`.
@@ -29,9 +30,10 @@ from eande.inference.samplers.rejection import BudgetExceeded, acceptance_reject
 from eande.inference.samplers.tempered import tempered
 from eande.inference.target import Sampler, Target
 
-# Use rejection if at most so many proposals are expected, and more than so many of the bank's draws
-# would be accepted: an acceptance rate estimated from fewer is not reliable.
-_MOST_PROPOSALS = 5_000_000
+# Use rejection if at most so many proposals are expected, which take seconds as tempering does, and
+# more than so many of the bank's draws would be accepted: an acceptance rate estimated from
+# fewer is not reliable.
+_MOST_PROPOSALS = 2_000_000
 _FEWEST_ACCEPTED = 3.0
 # The budget of proposals: a fixed part, and this many times the expected number.
 _LEAST_BUDGET = 100_000

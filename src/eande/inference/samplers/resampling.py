@@ -17,10 +17,11 @@ def systematic_resampling(weights: Tensor, n: int, stream: torch.Generator) -> T
     """Draw ``n`` rows, each n times its weight, rounded up or down.
 
     Args:
-        weights: of the rows (N,), with sum 1, in float64.
+        weights: of the rows (…, N), with sum 1, in float64.
         n: how many rows to draw.
         stream: the common random offset.
     """
-    offset = torch.rand(1, generator=stream, dtype=torch.float64, device=weights.device)
+    shape = (*weights.shape[:-1], 1)
+    offset = torch.rand(shape, generator=stream, dtype=torch.float64, device=weights.device)
     places = torch.arange(n, dtype=torch.float64, device=weights.device) + offset
-    return torch.searchsorted(weights.cumsum(0), places / n).clamp_max(len(weights) - 1)
+    return torch.searchsorted(weights.cumsum(-1), places / n).clamp_max(weights.shape[-1] - 1)
