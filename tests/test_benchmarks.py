@@ -19,6 +19,7 @@ PARTS = [
     ("c2st.py", []),
     ("lorenz96_diagnostics.py", []),
     ("speed.py", []),
+    ("exact_problems.py", ["--only", "modes/*", "gaps/*"]),
 ]
 
 
@@ -181,3 +182,22 @@ def test_the_guide_quotes_the_results():
     assert all(run["identical"] for run in kills)
     assert simulation["two_processes"]["identical"]
     assert simulation["dask_worker_killed_twice"] == {"killed": 2, "identical": True}
+
+
+def test_the_tables_of_exact_problems_know_an_exact_posterior(monkeypatch):
+    """Regions of the exact score cover; those of a score twice as sharp do not.
+
+    A false alarm has a chance of 1 in 100.
+    """
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    judge = importlib.import_module("exact_problems")
+    problem = judge.PROBLEMS["scales"]
+    pairs = judge.simulated(problem, 300, seed=3)
+    phi, y = pairs.phi.double(), pairs.y[:].double()
+    exact = judge.Table.of(problem, lambda points: problem.log_likelihood(points, y), phi)
+    assert exact.own == pytest.approx(problem.log_ratio(phi, y), abs=1e-6)
+    sharp = judge.Table.of(problem, lambda points: 2 * problem.log_likelihood(points, y), phi)
+    covered = judge.covered(exact.level)
+    assert covered["80"] == pytest.approx(0.8, abs=3 * (0.16 / 300) ** 0.5)
+    assert judge.covered(sharp.level)["80"] < covered["80"] - 0.1
+    assert sharp.own.mean() < exact.own.mean() - 0.1

@@ -30,7 +30,7 @@ def test_a_ratio_averages_to_one_over_prior_draws(name):
         assert abs(r.mean() - 1) < 5 * r.std() / DRAWS**0.5 + 1e-3
 
 
-@pytest.mark.parametrize("name", PROBLEMS)
+@pytest.mark.parametrize("name", [name for name in PROBLEMS if name != "nothing"])
 def test_pairs_are_likelier_under_the_posterior_than_strangers(name):
     problem = PROBLEMS[name]
     phi, y = simulated(problem, 60, seed=5)

@@ -8,6 +8,8 @@
     Oscillation     a series of 64 pairs of numbers, its frequency and damping
     Blob            an image of 24 × 24 numbers, place and height of a blob
     Gaps            four numbers of which any may be missing, two parameters
+    Modes           two numbers, eight separated modes of unequal weights
+    Nothing         three numbers that say nothing
 
 Each has a ``prior``, ``__call__(phi, rng) -> y`` and the exact
 
@@ -59,7 +61,7 @@ class ExactProblem(ABC):
 
     def log_ratio(self, phi: Tensor, y: Tensor) -> Tensor:
         """Return the exact log r of pairs (m, 2) and (m, …), shape (m,), in float64."""
-        grid, log_weights = self._grid()
+        grid, log_weights = self.grid()
         together = max(1, _NUMBERS_AT_ONCE // len(grid))
         parts = []
         for pair in zip(phi.double().split(together), y.double().split(together), strict=True):
@@ -68,7 +70,7 @@ class ExactProblem(ABC):
             parts.append(torch.cat(own) - evidence)
         return torch.cat(parts)
 
-    def _grid(self) -> tuple[Tensor, Tensor]:
+    def grid(self) -> tuple[Tensor, Tensor]:
         """Return all points of the grid (k, 2), and the log of the prior's mass at each."""
         cells = [torch.gradient(axis)[0] for axis in self.axes]
         grid = torch.cartesian_prod(*self.axes)
@@ -329,6 +331,52 @@ class Gaps(Gaussian):
         return -square / (2 * self.noise**2)
 
 
+class Modes(ExactProblem):
+    """A place seen with noise from one of eight points around it, nobody knows from which."""
+
+    noise = 0.25
+    radius = 3.0
+    number = 8
+
+    def __init__(self) -> None:
+        self.prior = _normal([0.0, 0.0], [4.0, 4.0])
+        self.axes = (_line(-20, 20, 360), _line(-20, 20, 360))
+        angles = torch.arange(self.number, dtype=torch.float64) * (2 * math.pi / self.number)
+        self.points = self.radius * torch.stack([angles.cos(), angles.sin()], dim=1)
+        shares = torch.arange(1, self.number + 1, dtype=torch.float64)
+        self.shares = shares / shares.sum()
+
+    def __call__(self, phi: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """Simulate what is seen, (m, 2)."""
+        chosen = rng.choice(self.number, len(phi), p=self.shares.numpy())
+        noise = self.noise * rng.standard_normal(phi.shape)
+        return (phi + self.points.numpy()[chosen] + noise).astype(np.float32)
+
+    def log_likelihood(self, phi: Tensor, y: Tensor) -> Tensor:
+        """Return log Σ_k w_k exp(−½ |y − φ − m_k|² / noise²)."""
+        found = torch.full((len(y), len(phi)), -torch.inf, dtype=y.dtype)
+        for point, share in zip(self.points, self.shares, strict=True):
+            square = torch.cdist(y - point, phi).square()
+            found = torch.logaddexp(found, share.log() - square / (2 * self.noise**2))
+        return found
+
+
+class Nothing(ExactProblem):
+    """Three numbers of noise."""
+
+    def __init__(self) -> None:
+        self.prior = _normal([0.0, 0.0], [1.0, 1.0])
+        self.axes = (_line(-6, 6, 100), _line(-6, 6, 100))
+
+    def __call__(self, phi: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """Simulate noise, (m, 3)."""
+        return rng.standard_normal((len(phi), 3)).astype(np.float32)
+
+    def log_likelihood(self, phi: Tensor, y: Tensor) -> Tensor:
+        """Return 0: the posterior is the prior."""
+        return torch.zeros(len(y), len(phi), dtype=y.dtype)
+
+
 PROBLEMS: dict[str, ExactProblem] = {
     "counts": Counts(),
     "scales": Scales(),
@@ -340,4 +388,6 @@ PROBLEMS: dict[str, ExactProblem] = {
     "oscillation": Oscillation(),
     "blob": Blob(),
     "gaps": Gaps(),
+    "modes": Modes(),
+    "nothing": Nothing(),
 }
