@@ -50,6 +50,9 @@ _LEAST_GAIN = 0.02
 # Nats by which a plan may trail the best and still be run for longer.
 _STILL_CLOSE = 0.15
 _FOLDS = 5
+# Other members than the first end a little after its best moment: they over-fit at about the same.
+_TIMES_BEST = 1.5
+_STEPS_PAST_BEST = 100
 # Runs that make up a model, at most.
 _TOGETHER = 3
 # Axes of a batch of vectors.
@@ -284,8 +287,9 @@ class Search:
             known = self._finished[number] if self._finished else None
             made.append(known or self._trial(trial.plan, trial.steps, 0))
         best = found.best
+        until = min(best.steps, int(_TIMES_BEST * best.best_step) + _STEPS_PAST_BEST)
         for number in range(1, max(members, len(self.splits))):
-            made.append(self._trial(best.plan, best.steps, number))
+            made.append(self._trial(best.plan, best.steps, number, until))
         for one in made:
             one.model.tried = [asdict(trial) for trial in found.trials]
         return made
@@ -311,8 +315,15 @@ class Search:
             seed=seed if number == 0 else derive_seed(seed, "member", number),
         )
 
-    def _trial(self, plan: Plan, steps: int, number: int) -> Finished:
-        """Train by a plan for so many steps, on the split of that number, or the only one."""
+    def _trial(self, plan: Plan, steps: int, number: int, until: int | None = None) -> Finished:
+        """Train by a plan on the split of that number, or the only one.
+
+        Args:
+            plan: what to try.
+            steps: over which the learning rate decays.
+            number: of the split, and of the random numbers.
+            until: the step to end at; None for the last.
+        """
         name = f"{plan.start}-{plan.repulsion}-{steps}-{number}"
         settings = self._settings_of(plan, steps, number)
         call = replace(
@@ -334,7 +345,7 @@ class Search:
         label = f"{plan}, {steps} steps"
         if number > 0:
             label = f"member {number + 1}: {label}"
-        run.loop.run(state, steps, name, label)
+        run.loop.run(state, steps if until is None else until, name, label)
         model = run.finished(state)
         log_ratios = held_out_log_ratios(model, run.held_out.first(_COMPARED), settings.seed)
         trial = Trial(

@@ -42,7 +42,7 @@ _SMALL = 100_000_000
 # draws than this, it would not see over-confidence: there each datum gets candidates of its own,
 # and others when the posteriors have become sharper by so many nats.
 _QUICK_PAIRS = 200
-_QUICK_DRAWS = 4_000
+_QUICK_DRAWS = 2_000
 _QUICK_EFFECTIVE = 20
 _QUICK_CANDIDATES = 32
 _SHARPER_NATS = 1.5
