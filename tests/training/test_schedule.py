@@ -62,7 +62,8 @@ def test_what_is_left_open_is_settled_by_the_number_of_simulations():
     assert (given.batch_size, given.start, given.repulsion) == (500, "random", "both")
     assert FitSettings(batch_size=7, start="linear").resolved(10).batch_size == 7
     steps = [FitSettings().steps_of_search(n) for n in (100, 10_000, 100_000)]
-    assert steps == [4_000, 6_000, 14_285]
+    assert steps == [(4_000, 4_000), (6_000, 18_000), (14_285, 42_855)]
+    assert FitSettings(max_steps=7).steps_of_search(10_000) == (7, 7), "never exceeded"
 
 
 def test_the_schedule_warms_up_and_decays():

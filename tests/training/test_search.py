@@ -43,7 +43,7 @@ def scripted(score):
 def test_the_better_half_goes_on_three_times_as_long_while_it_gains():
     gains = {300: 0.0, 900: 1.0, 2_700: 2.0, 8_100: 2.0}
     run, made = scripted(lambda plan, steps: -PLANS.index(plan) / 10 + gains[steps])
-    found = find_schedule(run, PLANS, 300, budget=100_000)
+    found = find_schedule(run, PLANS, 300, budget=100_000, most=100_000)
     lengths = [(PLANS.index(plan), steps) for plan, steps in made]
     assert lengths == [
         *((number, 300) for number in range(4)),
@@ -59,15 +59,25 @@ def test_the_better_half_goes_on_three_times_as_long_while_it_gains():
 def test_a_plan_that_leads_late_is_taken():
     scores = {("random", "both", 900): 3.0}
     run, _ = scripted(lambda plan, steps: scores.get((*plan, steps), plan.start == "random"))
-    assert find_schedule(run, PLANS, 300, budget=3_000).best.plan == Plan("random", "both")
+    assert find_schedule(run, PLANS, 300, budget=3_000, most=3_000).best.plan == Plan(
+        "random", "both"
+    )
 
 
 @pytest.mark.parametrize(("budget", "longest"), [(0, 300), (2_999, 300), (3_000, 900)])
 def test_no_run_begins_that_the_budget_does_not_cover(budget, longest):
     run, made = scripted(lambda plan, steps: float(steps))
-    found = find_schedule(run, PLANS, 300, budget)
+    found = find_schedule(run, PLANS, 300, budget, most=budget)
     assert max(steps for _, steps in made) == longest == found.best.steps
     assert "steps are spent" in found.reason
+
+
+@pytest.mark.parametrize(("gain", "longest"), [(0.2, 900), (0.4, 2_700)])
+def test_runs_that_gain_much_may_exceed_the_budget(gain, longest):
+    run, _ = scripted(lambda plan, steps: gain * steps / 600)
+    found = find_schedule(run, PLANS[:1], 300, budget=1_200, most=4_000)
+    assert found.best.steps == longest
+    assert found.reason.startswith(f"{300 + 900 + (2_700 if longest == 2_700 else 0)} of")
 
 
 def test_a_plan_that_diverges_loses():
@@ -76,9 +86,9 @@ def test_a_plan_that_diverges_loses():
             return None
         return Trial(*plan, steps, float(steps), 0.1, steps)
 
-    found = find_schedule(run, PLANS, 300, 3_000)
+    found = find_schedule(run, PLANS, 300, 3_000, 3_000)
     assert {trial.start for trial in found.trials} == {"linear"}
-    assert find_schedule(lambda plan, steps: None, PLANS, 300, 3_000).trials == []
+    assert find_schedule(lambda plan, steps: None, PLANS, 300, 3_000, 3_000).trials == []
 
 
 @pytest.mark.thorough

@@ -9,7 +9,8 @@ together with what else is left open:
    least is left out: a linear start whose emulator is pushed by few simulations, or is not by many.
 2. The better half of the plans, those close to the best, is run for three times as many steps,
    from the beginning, because the learning rate decays over the whole of a run.
-3. And so on, as long as a longer run is better on held-out pairs, within a budget of steps.
+3. And so on, as long as a longer run is better on held-out pairs, within a budget of steps; within
+   three times as many where the last runs gained much and simulations are many.
 
 Every run is validated often, from before its first step on, and the weights of its best moment are
 kept. All runs see the same simulations in the same order. Below 2,000 simulations, where a tenth of
@@ -47,6 +48,8 @@ _FIRST_STEPS = 300
 _TIMES_LONGER = 3
 # Nats that a longer run must gain for an even longer one to be tried.
 _LEAST_GAIN = 0.02
+# Nats that make it worth to exceed the budget for a longer one.
+_MUCH_GAIN = 0.3
 # Nats by which a plan may trail the best and still be run for longer.
 _STILL_CLOSE = 0.15
 _FOLDS = 5
@@ -136,7 +139,11 @@ class Finished(NamedTuple):
 
 
 def find_schedule(
-    run: Callable[[Plan, int], Trial | None], plans: Sequence[Plan], first: int, budget: int
+    run: Callable[[Plan, int], Trial | None],
+    plans: Sequence[Plan],
+    first: int,
+    budget: int,
+    most: int,
 ) -> Found:
     """Compare plans by short runs, then the better ones by longer runs, while these gain.
 
@@ -145,30 +152,33 @@ def find_schedule(
         plans: to compare.
         first: steps of the short runs.
         budget: steps of all runs together; the first ones are made in any case.
+        most: the same where the last runs gained much.
     """
     trials = [trial for trial in (run(plan, first) for plan in plans) if trial is not None]
     best = {trial.plan: trial.score for trial in trials}
     spent = first * len(plans)
     length = first
     kept = len(best)
+    gain = 0.0
     while trials:
         length *= _TIMES_LONGER
         kept = math.ceil(kept / 2)
         ranked = sorted(best, key=lambda plan: -best[plan])
         leaders = [plan for plan in ranked[:kept] if best[plan] > best[ranked[0]] - _STILL_CLOSE]
         kept = len(leaders)
-        if spent + kept * length > budget:
-            return Found(trials, f"{spent} of {budget} steps are spent")
-        gained = False
+        allowed = most if gain > _MUCH_GAIN else budget
+        if spent + kept * length > allowed:
+            return Found(trials, f"{spent} of {allowed} steps are spent")
+        gain = -math.inf
         for plan in leaders:
             trial = run(plan, length)
             spent += length
             if trial is None:
                 continue
             trials.append(trial)
-            gained = gained or trial.score > best[plan] + _LEAST_GAIN
+            gain = max(gain, trial.score - best[plan])
             best[plan] = max(best[plan], trial.score)
-        if not gained:
+        if gain <= _LEAST_GAIN:
             return Found(trials, f"{length} steps were no better than {length // _TIMES_LONGER}")
     return Found([], "all runs diverged")
 
@@ -264,12 +274,8 @@ class Search:
         known = self._read()
         if known is not None:
             return known
-        found = find_schedule(
-            self._first,
-            self.plans(),
-            _FIRST_STEPS,
-            self.settings.steps_of_search(self.simulations),
-        )
+        budget, most = self.settings.steps_of_search(self.simulations)
+        found = find_schedule(self._first, self.plans(), _FIRST_STEPS, budget, most)
         if not found.trials:
             assert self._diverged is not None
             raise self._diverged
@@ -386,8 +392,9 @@ class Search:
 
     def _lengths(self) -> list[int]:
         """Return the lengths that runs may have."""
+        _, most = self.settings.steps_of_search(self.simulations)
         lengths = [_FIRST_STEPS]
-        while lengths[-1] < self.settings.steps_of_search(self.simulations):
+        while lengths[-1] < most:
             lengths.append(_TIMES_LONGER * lengths[-1])
         return lengths
 

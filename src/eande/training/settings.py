@@ -41,6 +41,8 @@ _FAST = 2e-3
 # Steps of all runs of a search: at least so many, more with many simulations.
 _STEPS = 6_000
 _SIMULATIONS_PER_STEP = 7
+# So many times as many where longer runs still gain much.
+_TIMES_WORTH = 3
 # Where few simulations are worth an ensemble of five, each of its members must be cheap.
 _STEPS_OF_FEW = 4_000
 # Steps between two validations of a search: so many at first, later this share of those taken.
@@ -157,8 +159,9 @@ class FitSettings:
             left open: short runs first, longer ones while they gain
             (:mod:`eande.training.search`).
         max_steps: where ``epochs`` is None, the steps of all runs together; None for 6,000, and a
-            seventh of the number of simulations at least. Below 2,000 simulations it is 4,000, and
-            the run that was chosen is then repeated on four folds more.
+            seventh of the number of simulations at least, three times as many where a longer run
+            gained more than 0.3 nats. Below 2,000 simulations it is 4,000, and the run that was
+            chosen is then repeated on four folds more.
         steps_per_epoch: length of an epoch; None for one pass over the training simulations.
             Shorter epochs validate a very large set more often.
         validate_every: epochs between validations; a tenth of ``epochs`` by default.
@@ -393,13 +396,14 @@ class FitSettings:
             repulsion=self.repulsion or "both",
         )
 
-    def steps_of_search(self, simulations: int) -> int:
-        """Return how many steps all runs of a search may take together."""
+    def steps_of_search(self, simulations: int) -> tuple[int, int]:
+        """Return how many steps all runs of a search may take together; where they gain much."""
         if self.max_steps is not None:
-            return self.max_steps
+            return self.max_steps, self.max_steps
         if simulations < MANY:
-            return _STEPS_OF_FEW
-        return max(_STEPS, simulations // _SIMULATIONS_PER_STEP)
+            return _STEPS_OF_FEW, _STEPS_OF_FEW
+        budget = max(_STEPS, simulations // _SIMULATIONS_PER_STEP)
+        return budget, _TIMES_WORTH * budget
 
     def schedule(self) -> Schedule:
         """Return how long to train, where that is given."""
