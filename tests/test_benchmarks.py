@@ -20,6 +20,7 @@ PARTS = [
     ("lorenz96_diagnostics.py", []),
     ("speed.py", []),
     ("exact_problems.py", ["--only", "modes/*", "gaps/*"]),
+    ("fits.py", []),
 ]
 
 
