@@ -231,6 +231,7 @@ def _settings() -> Arguments:
         "linear_skip": flag(True),
         "start": choice("random", **none),
         "natural_coordinates": flag(True),
+        "inputs": choice("all", **none),
         "missing": choice("refuse"),
         "loss": choice("symmetric"),
         "view_weight": positive(0.0, zero="no weight"),

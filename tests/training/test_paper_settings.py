@@ -30,6 +30,7 @@ READ_INTO_IT = {
     "linear_skip": (False, "line 1207, likewise: residual blocks, and no skip over all of them"),
     "start": ("random", "not among what is described"),
     "natural_coordinates": (False, "not among what is described"),
+    "inputs": ("all", "not among what is described"),
     "memory_bank": (0, "lines 1234–1235: past pairs fill up to M = batch size, none at full batch"),
     "warmup": (0.0, "line 1230: a cosine schedule that starts at its largest value"),
     "decayed": ("all", "line 1232: AdamW with weight decay, no weights excepted"),

@@ -57,7 +57,7 @@ def test_the_better_half_goes_on_three_times_as_long_while_it_gains():
 
 
 def test_a_plan_that_leads_late_is_taken():
-    scores = {("random", "both", 900): 3.0}
+    scores = {("random", "both", "all", 900): 3.0}
     run, _ = scripted(lambda plan, steps: scores.get((*plan, steps), plan.start == "random"))
     assert find_schedule(run, PLANS, 300, budget=3_000, most=3_000).best.plan == Plan(
         "random", "both"

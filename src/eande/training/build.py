@@ -24,6 +24,7 @@ from eande.simulation.read.views import View, fixed_views
 from eande.training.linear import start_linear
 from eande.training.settings import FitSettings
 from eande.training.standardize import Standardized, standardize_phi, standardize_y, widen
+from eande.training.telling import turn_down
 
 
 class Networks(NamedTuple):
@@ -80,6 +81,8 @@ def build_model(
         ),
         phi_standardizer=standardize_phi(train, prior, natural=settings.natural_coordinates),
     )
+    if settings.inputs == "telling":
+        turn_down(model, train, views)
     if settings.start == "linear":
         with global_seed(settings.seed, "linear start", start):
             start_linear(model, train, views)

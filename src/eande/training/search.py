@@ -7,6 +7,8 @@ together with what else is left open:
 1. A short run for each plan: networks that start at random or as a ridge regression, negatives of
    L_ΦY that push both networks or the encoder alone. Of the four pairs the one that trials missed
    least is left out: a linear start whose emulator is pushed by few simulations, or is not by many.
+   Where data are vectors of which most numbers tell nothing, these are turned down, and one plan
+   more sees all of them.
 2. The better half of the plans, those close to the best, is run for three times as many steps,
    from the beginning, because the learning rate decays over the whole of a run.
 3. And so on, as long as a longer run is better on held-out pairs, within a budget of steps; within
@@ -23,6 +25,7 @@ if they do better together.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
@@ -40,6 +43,7 @@ from eande.training.linear import can_start_linear
 from eande.training.loop import DivergedError
 from eande.training.run import Call, Run, Split, tagged
 from eande.training.settings import MANY, FitSettings, Schedule
+from eande.training.telling import few_tell, weights_of
 from eande.training.validation import held_out_log_ratios
 
 # Steps of the first runs (shorter ones mislead: a random start needs them to come near a linear
@@ -74,14 +78,22 @@ class Plan(NamedTuple):
     Args:
         start: as in :class:`FitSettings`.
         repulsion: likewise.
+        inputs: likewise.
     """
 
     start: str
     repulsion: str
+    inputs: str = "all"
+
+    @property
+    def name(self) -> str:
+        """A part of file names."""
+        return "-".join(self if self.inputs != "all" else self[:2])
 
     def __str__(self) -> str:
         """Return a few words, for progress bars."""
-        return f"{self.start} start, repulsion {self.repulsion}"
+        words = f"{self.start} start, repulsion {self.repulsion}"
+        return words if self.inputs == "all" else f"{words}, {self.inputs} inputs"
 
 
 @dataclass(frozen=True)
@@ -91,6 +103,7 @@ class Trial:
     Args:
         start: of its plan.
         repulsion: of its plan.
+        inputs: of its plan.
         steps: its length.
         score: mean log ratio of held-out pairs by its best weights, in nats.
         error: its standard error.
@@ -99,6 +112,7 @@ class Trial:
 
     start: str
     repulsion: str
+    inputs: str
     steps: int
     score: float
     error: float
@@ -107,7 +121,7 @@ class Trial:
     @property
     def plan(self) -> Plan:
         """What was tried."""
-        return Plan(self.start, self.repulsion)
+        return Plan(self.start, self.repulsion, self.inputs)
 
 
 @dataclass(frozen=True)
@@ -256,13 +270,24 @@ class Search:
             repulsions = ["both"]
         plans = [Plan(start, repulsion) for start in starts for repulsion in repulsions]
         never = Plan("linear", "both" if self.simulations < MANY else "encoder")
-        return [plan for plan in plans if len(plans) < _ALL_PLANS or plan != never]
+        plans = [plan for plan in plans if len(plans) < _ALL_PLANS or plan != never]
+        if self.settings.inputs is not None:
+            return [plan._replace(inputs=self.settings.inputs) for plan in plans]
+        if self.vectors and self.call.networks.warm_start is None and self._few_tell():
+            return [*(plan._replace(inputs="telling") for plan in plans), plans[-1]]
+        return plans
 
     def _can_start_linear(self) -> bool:
-        if self.call.networks.warm_start is not None:
-            return False
+        return self.call.networks.warm_start is None and can_start_linear(self._first_model)
+
+    def _few_tell(self) -> bool:
+        return few_tell(weights_of(self._first_model, self.splits[0].train, self.call.views))
+
+    @cached_property
+    def _first_model(self) -> EmbedAndEmulate:
+        """A model before its first step."""
         run = Run(self.call, self.splits[0], self._settings_of(Plan("random", "both"), 1))
-        return can_start_linear(run.begin().model)
+        return run.begin().model.cpu()
 
     def find(self, members: int) -> Found:
         """Find the plan and its length; a search that has ended before is read from its file.
@@ -315,6 +340,7 @@ class Search:
             self.settings.resolved(self.simulations, vectors=self.vectors),
             start=plan.start,
             repulsion=plan.repulsion,
+            inputs=plan.inputs,
             epochs=steps,
             steps_per_epoch=1,
             max_steps=None,
@@ -330,7 +356,7 @@ class Search:
             number: of the split, and of the random numbers.
             until: the step to end at; None for the last.
         """
-        name = f"{plan.start}-{plan.repulsion}-{steps}-{number}"
+        name = f"{plan.name}-{steps}-{number}"
         settings = self._settings_of(plan, steps, number)
         call = replace(
             self.call,
@@ -355,8 +381,7 @@ class Search:
         model = run.finished(state)
         log_ratios = held_out_log_ratios(model, run.held_out.first(_COMPARED), settings.seed)
         trial = Trial(
-            plan.start,
-            plan.repulsion,
+            *plan,
             steps,
             score=log_ratios.mean().item(),
             error=standard_error(log_ratios),
@@ -406,7 +431,7 @@ class Search:
         write_tensors(self.call.folder / _FILE, "search", as_json(document), {"scores": scores})
         for number, trial in enumerate(found.trials):
             if number not in found.chosen:
-                name = f"{trial.start}-{trial.repulsion}-{trial.steps}-0.safetensors"
+                name = f"{trial.plan.name}-{trial.steps}-0.safetensors"
                 (self.call.folder / name).unlink(missing_ok=True)
 
 
@@ -429,6 +454,7 @@ class _Document:
         for trial in trials:
             check_choice("start", trial.start, ("linear", "random"))
             check_choice("repulsion", trial.repulsion, ("both", "encoder"))
+            check_choice("inputs", trial.inputs, ("all", "telling"))
             check_count("steps", trial.steps, 1, at_most=_MOST_STEPS)
         check_count("number of chosen runs", len(self.found.chosen), 1, at_most=_TOGETHER)
         for number in self.found.chosen:

@@ -121,6 +121,10 @@ class FitSettings:
         natural_coordinates: whether parameters on a half-line (of a log-normal or gamma prior, say)
             and data that span decades reach the networks through their logarithm, and heavy tails
             are brought in; False only shifts and scales.
+        inputs: which numbers of vectors the encoder sees as they are: ``"all"``, or ``"telling"``:
+            where most of them have no significant correlation with any parameter, these are turned
+            down to a hundredth. None compares the two where ``epochs`` is None and it matters, and
+            is ``"all"`` otherwise.
         missing: what becomes of NaN in the data: ``"refuse"``, or ``"mask"`` for numbers that are
             missing: the encoder gets zeros in their place and is told where. An observation may
             then have gaps, too. An encoder of your own has to say by an attribute ``gaps = True``
@@ -195,6 +199,7 @@ class FitSettings:
     linear_skip: bool = True
     start: str | None = None
     natural_coordinates: bool = True
+    inputs: str | None = None
     missing: str = "refuse"
 
     loss: str = "symmetric"
@@ -277,6 +282,7 @@ class FitSettings:
             "linear_skip": False,
             "start": "random",
             "natural_coordinates": False,
+            "inputs": "all",
             "loss": "symmetric",
             "view_weight": view_weight,
             "repulsion": "both",
@@ -393,6 +399,7 @@ class FitSettings:
             width=self.width or (_WIDE if wide else _WIDTH),
             learning_rate=self.learning_rate or (_FAST if found else _LEARNING_RATE),
             start=self.start or "random",
+            inputs=self.inputs or "all",
             repulsion=self.repulsion or "both",
         )
 
@@ -448,5 +455,6 @@ _CHOICES: dict[str, tuple[str, ...]] = {
 _CHOICES_OR_NONE: dict[str, tuple[str, ...]] = {
     "repulsion": ("both", "encoder"),
     "start": ("random", "linear"),
+    "inputs": ("all", "telling"),
     "activation": ACTIVATIONS,
 }
