@@ -8,7 +8,7 @@ import eande
 from eande.simulation.read.simulations import Simulations
 from eande.training.build import Networks, build_model
 from eande.training.settings import FitSettings
-from eande.training.telling import few_tell, telling_weights
+from eande.training.telling import Correlations, few_tell
 from eande.training.validation import HeldOut, held_out_log_ratios
 
 PRIOR = MultivariateNormal(torch.zeros(2), torch.eye(2))
@@ -34,7 +34,10 @@ def simulations(number, silent, seed=0):
 def test_weights_tell_numbers_from_noise():
     """Also a number that only varies more or less; of 2,000 silent ones hardly any is taken in."""
     given = simulations(1_000, 2_000)
-    weights = telling_weights(given.y[:], given.phi)
+    correlations = Correlations(given.phi)
+    for part in given.y[:].split(300):
+        correlations.add(part)
+    weights = correlations.weights()
     assert (weights[:4] > 0.5).all()
     assert (weights[4:] > 0).sum() <= 3
     assert weights.min() >= 0
@@ -64,6 +67,26 @@ def test_the_encoder_sees_a_hundredth_of_them(silent, share):
     spread = model.y_standardizer(given.y[:]).std(0)
     assert spread[4:].mean().item() == pytest.approx(share, rel=0.05)
     assert (spread[:4] > 0.5).all()
+    # Far out is far out, whatever the encoder sees of it.
+    far = given.y[:1].clone()
+    far[0, -1] = 1_000
+    assert model.y_standardizer.reach(far).item() > 100
+
+
+def test_numbers_that_never_vary_are_not_counted():
+    given = simulations(500, 0)
+    correlations = Correlations(given.phi)
+    correlations.add(torch.cat([given.y[:], torch.zeros(500, 30)], dim=1))
+    assert not few_tell(correlations.weights())
+
+
+@pytest.mark.parametrize("shape", [(2, 20), (40,)])
+def test_only_vectors_have_numbers_to_turn_down(shape):
+    given = Simulations.from_arrays(torch.randn(50, 2), torch.randn(50, *shape))
+    settings = FitSettings(inputs="telling", max_steps=1)
+    encoder = "set" if len(shape) == 1 else None
+    with pytest.raises(eande.InputError, match="inputs: expected 'all' for data that are no vec"):
+        eande.fit(given, PRIOR, settings=settings, encoder=encoder, progress=False)
 
 
 @pytest.mark.thorough

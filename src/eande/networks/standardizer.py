@@ -28,18 +28,21 @@ class Standardizer(nn.Module):
             not bent. None bends none.
         centre: location of what was bent, None for zero.
         spread: its spread, None for one.
+        weight: what the result is multiplied by at last: less than one for numbers that tell
+            nothing. None for one. How far out a datum lies is measured before.
         largest: how far from zero the farthest standardised number seen in training lies; None
             where nobody knows.
     """
 
     # What a file holds of one; the first two always.
-    NAMES = ("mean", "scale", "limit", "centre", "spread")
+    NAMES = ("mean", "scale", "limit", "centre", "spread", "weight")
 
     mean: Tensor
     scale: Tensor
     limit: Tensor | None
     centre: Tensor | None
     spread: Tensor | None
+    weight: Tensor | None
 
     def __init__(
         self,
@@ -48,6 +51,7 @@ class Standardizer(nn.Module):
         limit: Tensor | None = None,
         centre: Tensor | None = None,
         spread: Tensor | None = None,
+        weight: Tensor | None = None,
         *,
         largest: float | None = None,
     ) -> None:
@@ -58,6 +62,7 @@ class Standardizer(nn.Module):
         self.register_buffer("limit", None if limit is None else limit.float())
         self.register_buffer("centre", None if centre is None else centre.float())
         self.register_buffer("spread", None if spread is None else _as_scale(spread))
+        self.register_buffer("weight", None if weight is None else weight.float())
 
     @classmethod
     def of(cls, tensors: Mapping[str, Tensor]) -> "Standardizer":
@@ -66,7 +71,11 @@ class Standardizer(nn.Module):
         return cls(tensors["mean"], tensors["scale"], *optional)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Standardise ``x``."""
+        """Standardise and weigh ``x``."""
+        z = self._standardized(x)
+        return z if self.weight is None else z * self.weight
+
+    def _standardized(self, x: Tensor) -> Tensor:
         z = (x - self.mean) / self.scale
         if self.limit is not None:
             beyond = (z.abs() - self.limit).clamp(min=0)
@@ -80,7 +89,7 @@ class Standardizer(nn.Module):
 
         What is missing (NaN) is not looked at.
         """
-        return self(x).abs().nan_to_num(0.0).flatten(1).amax(1)
+        return self._standardized(x).abs().nan_to_num(0.0).flatten(1).amax(1)
 
     def reach(self, x: Tensor) -> Tensor:
         """Return how many times farther out than all that was seen each datum (m, …) lies, (m,).

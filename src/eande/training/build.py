@@ -52,9 +52,15 @@ def build_model(
     if given.warm_start is not None:
         if settings.start == "linear":
             raise InputError("start: expected 'random' with warm_start=, got 'linear'")
+        if settings.inputs == "telling":
+            raise InputError("inputs: expected 'all' with warm_start=, got 'telling'")
         model = _continued(given, prior, shape, settings)
         widen(model.y_standardizer, train, views)
         return model
+    if settings.inputs == "telling" and not _are_vectors(shape, given.encoder):
+        raise InputError(
+            f"inputs: expected 'all' for data that are no vectors, got 'telling' for shape {shape}"
+        )
     n = settings.embedding_dimension
     with global_seed(settings.seed, "networks", start):
         if isinstance(given.encoder, nn.Module):
@@ -92,6 +98,13 @@ def build_model(
         if name.startswith(("encoder.", "emulator.")) and not parameter.requires_grad
     )
     return model
+
+
+def _are_vectors(shape: torch.Size, encoder: nn.Module | str | None) -> bool:
+    """Return whether every number of a datum has a place of its own."""
+    if isinstance(encoder, nn.Module):
+        return len(shape) == 1
+    return kind_of_data(shape, encoder) == "vector" and len(shape) == 1
 
 
 def _axis_of_scales(

@@ -50,7 +50,7 @@ class CheckpointDocument:
         epoch: epochs done.
         step: steps done.
         best_score: highest validation score so far, minus infinity before the first.
-        best_epoch: when it was reached, 0 for never.
+        best_epoch: when it was reached, 0 for before the first step, or never.
         history: one record per validated epoch.
         format: of the file.
     """

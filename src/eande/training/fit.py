@@ -91,15 +91,18 @@ def fit(
             or ``"mixture"``; None takes that of the settings.
         views: what the encoder sees of a datum, drawn anew in every step.
         validation: a fraction to hold out (whole groups), or simulations of their own; None holds
-            out a tenth, 2,000 different parameters at most.
+            out a tenth, 2,000 different parameters at most, and below 2,000 each of five folds in
+            turn where the length is searched for.
         checkpoint: a folder. A run killed at any moment goes on from there when the same call is
             made again.
         settings: how to train; ``FitSettings.paper(...)`` is the paper's method. None takes the
             defaults, with the similarity of a ``warm_start``.
         warm_start: a model to go on from, for instance when more simulations have arrived; its
-            networks and standardisation are kept.
+            networks and standardisation are kept. Hold out simulations that it has not seen
+            (``validation=``), or it looks better than it is.
         members: how many models to fit, each from networks and random numbers of its own; more than
-            one are returned as an ensemble, whose ratio is the mean of theirs.
+            one are returned as an ensemble, whose ratio is the mean of theirs. A search may return
+            an ensemble for one, too: of five folds, or of runs that do better together.
         callback: called with every record of the history, for loggers; of several members, with the
             number of theirs as ``member``, and where the length is searched for, with the number of
             the run as ``run``.
@@ -142,7 +145,7 @@ def fit(
         ):
             call = Call(prior, views, networks, fabric, bar, callback, folder, fingerprint)
             if settings.epochs is None:
-                return _search(Search(call, settings, splits), members)
+                return _search(Search(call, settings, splits, members))
             return _train(call, settings, splits[0], members)
     except KeyboardInterrupt:
         if folder is not None:
@@ -193,10 +196,10 @@ def _train(call: Call, settings: FitSettings, split: Split, members: int) -> Emb
     return models[0] if members == 1 else ensemble(models)
 
 
-def _search(search: Search, members: int) -> EmbedAndEmulate:
+def _search(search: Search) -> EmbedAndEmulate:
     """Return the model of a run whose length was found, or the ensemble of several."""
-    found = search.find(members)
-    made = search.models(found, members)
+    found = search.find()
+    made = search.models(found)
     models = [one.model for one in made]
     model = models[0] if len(models) == 1 else ensemble(models)
     model.tried = models[0].tried
@@ -205,9 +208,10 @@ def _search(search: Search, members: int) -> EmbedAndEmulate:
     if len(search.splits) > 1:
         log_ratios = torch.cat([one.log_ratios for one in made])
     reached = log_ratios.mean().item()
-    if reached > _TIMES_ERROR * standard_error(log_ratios):
+    error = standard_error(log_ratios)
+    if reached > _TIMES_ERROR * error:
         return model
-    _warn_of_prior(reached, _advice_after(found))
+    _warn_of_prior(f"{reached:.3g} ± {error:.2g} nats", _advice_after(found))
     return model.with_similarity(PriorOnly(model.similarity))
 
 
@@ -245,14 +249,14 @@ def _finish(run: Run, state: TrainingState[EmbedAndEmulate]) -> EmbedAndEmulate:
         reached = min(reached, log_ratios.mean().item())
     if reached > 0:
         return model
-    _warn_of_prior(reached, _advice(state))
+    _warn_of_prior(f"{reached:.3g} nats", _advice(state))
     return model.with_similarity(PriorOnly(model.similarity))
 
 
-def _warn_of_prior(reached: float, advice: str) -> None:
+def _warn_of_prior(reached: str, advice: str) -> None:
     warnings.warn(
         "on held-out data the model is no better than the prior "
-        f"({reached:.3g} nats, the prior's own score is 0), so it returns the prior: {advice}",
+        f"({reached}, the prior's own score is 0), so it returns the prior: {advice}",
         EandeWarning,
         stacklevel=5,
     )

@@ -141,7 +141,7 @@ def start_linear(model: EmbedAndEmulate, train: Simulations, views: View | None 
     assert isinstance(encoder, Convolutional | DeepSet | ResidualMLP)
     rows = max(2, min(len(train), _MOST_NUMBERS // math.prod(model.y_shape)))
     y = torch.cat(list(fixed_views(views, take(train.y, slice(rows)))))
-    parts = y.split(model.encoder_rows)
+    parts = y.cpu().split(model.encoder_rows)
     x = torch.cat([encoder.features(model.y_standardizer(part)) for part in parts])
     z = model.phi_standardizer(train.phi[:rows])
     found = LinearFit.of(x, z)

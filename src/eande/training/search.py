@@ -31,7 +31,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from eande.foundations.checks import InputError, check_choice, check_count, check_same
+from eande.foundations.checks import (
+    InputError,
+    check_choice,
+    check_count,
+    check_number,
+    check_same,
+)
 from eande.foundations.documents import as_document, as_json
 from eande.foundations.files import read_tensors, write_tensors
 from eande.foundations.seeds import derive_seed, generator
@@ -43,7 +49,7 @@ from eande.training.linear import can_start_linear
 from eande.training.loop import DivergedError
 from eande.training.run import Call, Run, Split, tagged
 from eande.training.settings import MANY, FitSettings, Schedule
-from eande.training.telling import few_tell, weights_of
+from eande.training.telling import few_tell, telling_weights
 from eande.training.validation import held_out_log_ratios
 
 # Steps of the first runs (shorter ones mislead: a random start needs them to come near a linear
@@ -169,7 +175,7 @@ def find_schedule(
         most: the same where the last runs gained much.
     """
     trials = [trial for trial in (run(plan, first) for plan in plans) if trial is not None]
-    best = {trial.plan: trial.score for trial in trials}
+    best = {trial.plan: trial for trial in trials}
     spent = first * len(plans)
     length = first
     kept = len(best)
@@ -177,9 +183,16 @@ def find_schedule(
     while trials:
         length *= _TIMES_LONGER
         kept = math.ceil(kept / 2)
-        ranked = sorted(best, key=lambda plan: -best[plan])
-        leaders = [plan for plan in ranked[:kept] if best[plan] > best[ranked[0]] - _STILL_CLOSE]
+        # A start that no step improved on is the best of a longer run, too.
+        improved = sorted(
+            (trial for trial in best.values() if trial.best_step > 0),
+            key=lambda trial: -trial.score,
+        )
+        least = max(trial.score for trial in trials) - _STILL_CLOSE
+        leaders = [trial.plan for trial in improved[:kept] if trial.score > least]
         kept = len(leaders)
+        if not leaders:
+            return Found(trials, "no step improved on the best start")
         allowed = most if gain > _MUCH_GAIN else budget
         if spent + kept * length > allowed:
             return Found(trials, f"{spent} of {allowed} steps are spent")
@@ -190,8 +203,8 @@ def find_schedule(
             if trial is None:
                 continue
             trials.append(trial)
-            gain = max(gain, trial.score - best[plan])
-            best[plan] = max(best[plan], trial.score)
+            gain = max(gain, trial.score - best[plan].score)
+            best[plan] = max(best[plan], trial, key=lambda one: one.score)
         if gain <= _LEAST_GAIN:
             return Found(trials, f"{length} steps were no better than {length // _TIMES_LONGER}")
     return Found([], "all runs diverged")
@@ -244,13 +257,21 @@ class Search:
         call: what all runs share.
         settings: of the fit.
         splits: the simulations; plans are compared on the first split, and the best is run on all.
+        members: how many models were asked for: one may be several runs that do better together
+            where they share their held-out pairs.
     """
 
-    def __init__(self, call: Call, settings: FitSettings, splits: Sequence[Split]) -> None:
-        self.call = call
+    def __init__(
+        self, call: Call, settings: FitSettings, splits: Sequence[Split], members: int
+    ) -> None:
+        # Further members may be added later, but one model is chosen in another way.
+        shared = {"splits": len(splits), "one model": members == 1}
+        self.call = replace(call, fingerprint=call.fingerprint | shared)
         self.settings = settings
         self.splits = splits
-        self.simulations = len(splits[0].train) + len(splits[0].held_out)
+        self.members = members
+        groups = [splits[0].train.groups, splits[0].held_out.groups]
+        self.simulations = len(torch.cat(groups).unique())
         seen = next(fixed_views(call.views, take(splits[0].train.y, slice(1))))
         self.vectors = seen.ndim == _VECTOR_AXES and call.networks.encoder in (None, "vector")
         self._finished: list[Finished] = []
@@ -281,7 +302,8 @@ class Search:
         return self.call.networks.warm_start is None and can_start_linear(self._first_model)
 
     def _few_tell(self) -> bool:
-        return few_tell(weights_of(self._first_model, self.splits[0].train, self.call.views))
+        train = self.splits[0].train
+        return few_tell(telling_weights(self._first_model, train, self.call.views))
 
     @cached_property
     def _first_model(self) -> EmbedAndEmulate:
@@ -289,13 +311,8 @@ class Search:
         run = Run(self.call, self.splits[0], self._settings_of(Plan("random", "both"), 1))
         return run.begin().model.cpu()
 
-    def find(self, members: int) -> Found:
-        """Find the plan and its length; a search that has ended before is read from its file.
-
-        Args:
-            members: how many models were asked for: one may be several runs that do better together
-                where they share their held-out pairs.
-        """
+    def find(self) -> Found:
+        """Find the plan and its length; a search that has ended before is read from its file."""
         known = self._read()
         if known is not None:
             return known
@@ -304,13 +321,16 @@ class Search:
         if not found.trials:
             assert self._diverged is not None
             raise self._diverged
-        most = _TOGETHER if members == 1 and len(self.splits) == 1 else 1
-        chosen = choose_together([one.log_ratios for one in self._finished], most)
-        found = replace(found, chosen=chosen)
+        ratios = [one.log_ratios for one in self._finished]
+        found = replace(found, chosen=choose_together(ratios, self._most_chosen()))
         self._write(found)
         return found
 
-    def models(self, found: Found, members: int) -> list[Finished]:
+    def _most_chosen(self) -> int:
+        """Return how many runs may be one model: they must share their held-out pairs."""
+        return _TOGETHER if self.members == 1 and len(self.splits) == 1 else 1
+
+    def models(self, found: Found) -> list[Finished]:
         """Return the chosen models; of several splits, or members, the best run on or in each."""
         made = []
         for number in found.chosen:
@@ -319,7 +339,7 @@ class Search:
             made.append(known or self._trial(trial.plan, trial.steps, 0))
         best = found.best
         until = min(best.steps, int(_TIMES_BEST * best.best_step) + _STEPS_PAST_BEST)
-        for number in range(1, max(members, len(self.splits))):
+        for number in range(1, max(self.members, len(self.splits))):
             made.append(self._trial(best.plan, best.steps, number, until))
         for one in made:
             one.model.tried = [asdict(trial) for trial in found.trials]
@@ -337,7 +357,9 @@ class Search:
     def _settings_of(self, plan: Plan, steps: int, number: int = 0) -> FitSettings:
         seed = self.settings.seed
         return replace(
-            self.settings.resolved(self.simulations, vectors=self.vectors),
+            self.settings.resolved(
+                self.simulations, vectors=self.vectors, short=steps <= _FIRST_STEPS
+            ),
             start=plan.start,
             repulsion=plan.repulsion,
             inputs=plan.inputs,
@@ -369,9 +391,10 @@ class Search:
             call,
             split,
             settings,
-            number=number,
+            # Folds differ by what they see: a given encoder begins as it is in all of them.
+            number=number if len(self.splits) == 1 else 0,
             schedule=Schedule(steps, steps, None),
-            files=_ALL_PLANS + len(self.splits),
+            files=_ALL_PLANS + max(self.members, len(self.splits)),
         )
         state = run.begin()
         label = f"{plan}, {steps} steps"
@@ -379,7 +402,7 @@ class Search:
             label = f"member {number + 1}: {label}"
         run.loop.run(state, steps if until is None else until, name, label)
         model = run.finished(state)
-        log_ratios = held_out_log_ratios(model, run.held_out.first(_COMPARED), settings.seed)
+        log_ratios = held_out_log_ratios(model, run.held_out.some(_COMPARED), settings.seed)
         trial = Trial(
             *plan,
             steps,
@@ -405,6 +428,7 @@ class Search:
             what="a search of this very fit",
             remedy="use another folder, or delete it to begin anew",
         )
+        check_count(f"{path}: chosen runs", len(known.found.chosen), 1, self._most_chosen())
         plans = self.plans()
         lengths = self._lengths()
         for trial in known.found.trials:
@@ -456,8 +480,13 @@ class _Document:
             check_choice("repulsion", trial.repulsion, ("both", "encoder"))
             check_choice("inputs", trial.inputs, ("all", "telling"))
             check_count("steps", trial.steps, 1, at_most=_MOST_STEPS)
-        check_count("number of chosen runs", len(self.found.chosen), 1, at_most=_TOGETHER)
-        for number in self.found.chosen:
+            check_count("best_step", trial.best_step, 0, at_most=trial.steps)
+            check_number("score", trial.score)
+        chosen = self.found.chosen
+        check_count("number of chosen runs", len(chosen), 1, at_most=_TOGETHER)
+        if len(set(chosen)) < len(chosen):
+            raise InputError(f"chosen: expected different runs, got {chosen}")
+        for number in chosen:
             check_count("chosen", number, 0, at_most=len(trials) - 1)
 
 

@@ -19,35 +19,58 @@ import torch
 from torch import Tensor
 
 from eande.inference.model import EmbedAndEmulate
-from eande.networks.standardizer import Standardizer
 from eande.simulation.read.simulations import Simulations
-from eande.simulation.read.sources import take
 from eande.simulation.read.views import View, fixed_views
 
 # What is turned down keeps this share of its scale.
 _LEAST_WEIGHT = 0.01
 # Fewer numbers than this that tell nothing do little harm.
 _FEWEST_SILENT = 8
-# Numbers of data that are looked at: more find little more.
-_MOST_NUMBERS = 10**7
-_LEAST_DEVIATION = 1e-12
+_LEAST_VARIANCE = 1e-12
 
 
-def telling_weights(x: Tensor, z: Tensor) -> Tensor:
-    """Return how much of what each number tells is beyond chance, (d,), from 0 to 1.
+class Correlations:
+    """Sums over data, part by part, and the correlations with the parameters that they give.
 
     Args:
-        x: standardised data (N, d).
-        z: standardised parameters (N, D).
+        z: standardised parameters of all data (N, D).
     """
-    targets = torch.cat([_white(z), _white(z.abs())], dim=1)
-    pairs = 2 * targets.shape[1] * x.shape[1]
-    largest = torch.zeros(x.shape[1])
-    for form in (x, x.abs()):
-        correlation = _white(form).T @ targets / len(x)
-        largest = torch.maximum(largest, correlation.square().amax(1))
-    by_chance = 2 * math.log(pairs) / len(x)
-    return (1 - by_chance / largest.clamp(min=by_chance)).float()
+
+    def __init__(self, z: Tensor) -> None:
+        self._targets = torch.cat([_white(z), _white(z.abs())], dim=1)
+        self._seen = 0
+        # Of the numbers and of their distances from the mean: sums, squares and products.
+        self._sums: list[tuple[Tensor, Tensor, Tensor]] = []
+
+    def add(self, x: Tensor) -> None:
+        """Take in the next data (m, d), standardised."""
+        targets = self._targets[self._seen : self._seen + len(x)]
+        sums = [
+            (form.sum(0), form.square().sum(0), form.T @ targets)
+            for form in (x.double(), x.double().abs())
+        ]
+        if self._sums:
+            pairs = zip(self._sums, sums, strict=True)
+            sums = [(a + b, c + d, e + f) for (a, c, e), (b, d, f) in pairs]
+        self._sums = sums
+        self._seen += len(x)
+
+    def weights(self) -> Tensor:
+        """Return how much of what each number tells is beyond chance, (d,), from 0 to 1."""
+        number = self._seen
+        largest = torch.zeros(())
+        varies = torch.zeros((), dtype=torch.bool)
+        for total, squares, products in self._sums:
+            variance = squares / number - (total / number).square()
+            # The targets have mean 0 and variance 1.
+            square = (products / number).square().amax(1) / variance.clamp(min=_LEAST_VARIANCE)
+            largest = torch.maximum(largest, square)
+            varies = varies | (variance > _LEAST_VARIANCE)
+        pairs = len(self._sums) * self._targets.shape[1] * max(1, int(varies.sum()))
+        by_chance = 2 * math.log(pairs) / number
+        weights = ((largest - by_chance) / largest.clamp(min=by_chance)).clamp(min=0).float()
+        # What never varies is nothing to over-fit to.
+        return torch.where(varies, weights, 1.0)
 
 
 def few_tell(weights: Tensor) -> bool:
@@ -56,34 +79,23 @@ def few_tell(weights: Tensor) -> bool:
     return _FEWEST_SILENT <= silent < len(weights) and 2 * silent > len(weights)
 
 
-def weights_of(model: EmbedAndEmulate, train: Simulations, views: View | None) -> Tensor:
+def telling_weights(model: EmbedAndEmulate, train: Simulations, views: View | None) -> Tensor:
     """Return the weights of all numbers of data that are vectors, (d,)."""
-    rows = max(2, min(len(train), _MOST_NUMBERS // math.prod(model.y_shape)))
-    y = torch.cat(list(fixed_views(views, take(train.y, slice(rows)))))
-    # What is missing is nowhere in particular.
-    x = model.y_standardizer(y).nan_to_num()
-    return telling_weights(x, model.phi_standardizer(train.phi[:rows]))
+    correlations = Correlations(model.phi_standardizer(train.phi))
+    for y in fixed_views(views, train.y):
+        # What is missing is nowhere in particular.
+        correlations.add(model.y_standardizer(y.cpu()).nan_to_num())
+    return correlations.weights()
 
 
 def turn_down(model: EmbedAndEmulate, train: Simulations, views: View | None) -> None:
     """Let a model that was just made see little of the numbers that tell nothing."""
-    weights = weights_of(model, train, views)
-    if not few_tell(weights):
-        return
-    known = model.y_standardizer
-    none = torch.zeros_like(weights)
-    spread = none + 1 if known.spread is None else known.spread
-    model.y_standardizer = Standardizer(
-        known.mean,
-        known.scale,
-        none + torch.inf if known.limit is None else known.limit,
-        none if known.centre is None else known.centre,
-        spread / weights.clamp(min=_LEAST_WEIGHT),
-        largest=known.largest,
-    )
+    weights = telling_weights(model, train, views)
+    if few_tell(weights):
+        model.y_standardizer.weight = weights.clamp(min=_LEAST_WEIGHT)
 
 
 def _white(values: Tensor) -> Tensor:
-    """Return columns of mean 0 and variance 1."""
-    centred = values - values.mean(0)
-    return centred / centred.std(0, correction=0).clamp(min=_LEAST_DEVIATION)
+    """Return columns of mean 0 and variance 1, in float64."""
+    centred = values.double() - values.double().mean(0)
+    return centred / centred.var(0, correction=0).clamp(min=_LEAST_VARIANCE).sqrt()

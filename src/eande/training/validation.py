@@ -28,7 +28,7 @@ from eande.inference.normalizer import (
     refine_normalizer,
 )
 from eande.similarities.similarity import PairScore
-from eande.simulation.read.simulations import Simulations
+from eande.simulation.read.simulations import Simulations, first_of_groups
 from eande.simulation.read.sources import take
 from eande.simulation.read.views import View, fixed_views
 from eande.training.candidates import Candidates, Scores, propose_candidates
@@ -134,11 +134,14 @@ class HeldOut:
         """Return the views, in parts."""
         return fixed_views(self.views, self.simulations.y) if self._kept is None else self._kept
 
-    def first(self, pairs: int) -> "HeldOut":
-        """Return the first pairs alone."""
-        if len(self.simulations) <= pairs:
+    def some(self, pairs: int) -> "HeldOut":
+        """Return so many pairs at most, from everywhere, and one of each group of replicates."""
+        rows = first_of_groups(self.simulations.groups)
+        if len(rows) > pairs:
+            rows = rows[torch.linspace(0, len(rows) - 1, pairs).long()]
+        if len(rows) == len(self.simulations):
             return self
-        return HeldOut(self.simulations[:pairs], self.views, self.draws)
+        return HeldOut(self.simulations[rows], self.views, self.draws)
 
     def embedded(self, model: EmbedAndEmulate) -> Tensor:
         """Return f(y) of all data, (m, n)."""
@@ -176,14 +179,13 @@ class QuickScore:
     """
 
     def __init__(self, held_out: HeldOut, seed: int) -> None:
-        self.held_out = held_out.first(_QUICK_PAIRS)
+        self.held_out = held_out.some(_QUICK_PAIRS)
         self.seed = seed
+        self._draws: Tensor | None = None
 
     @torch.no_grad()
-    def log_ratios(self, model: EmbedAndEmulate, candidates: Candidates | None) -> Tensor:
-        """Return log r of the pairs (m,), by given candidates or by prior draws."""
-        if candidates is None:
-            return self._by_prior_draws(model)[0]
+    def log_ratios(self, model: EmbedAndEmulate, candidates: Candidates) -> Tensor:
+        """Return log r of the pairs (m,), by their candidates."""
         f = self.held_out.embedded(model)
         return candidates.log_ratio(_scores(model, f)(candidates.phi))
 
@@ -191,8 +193,10 @@ class QuickScore:
         """Return log r of the pairs (m,), and the median of their effective draws."""
         f = self.held_out.embedded(model)
         phi = self.held_out.simulations.phi.to(model.device)
-        draws = model.prior.sample(_QUICK_DRAWS, seed=derive_seed(self.seed, "quick"))
-        among = model.similarity.score(f, model.emulate_all(draws.to(model.device)))
+        if self._draws is None:
+            draws = model.prior.sample(_QUICK_DRAWS, seed=derive_seed(self.seed, "quick"))
+            self._draws = draws.to(model.device)
+        among = model.similarity.score(f, model.emulate_all(self._draws))
         effective = (2 * among.logsumexp(1) - (2 * among).logsumexp(1)).exp()
         true = model.similarity.paired_score(f, model.emulate_all(phi)).unsqueeze(1)
         shared = torch.cat([true, among], dim=1)
@@ -230,15 +234,21 @@ def held_out_log_ratios(model: EmbedAndEmulate, held_out: HeldOut, seed: int) ->
     """Return log r of held-out pairs (m,), each by as many draws as it takes.
 
     By prior draws where enough of them come near a posterior, by candidates of its own elsewhere.
+    Where the prior has no density, there are none: the true parameters count as one draw more, for
+    without, the score would be the higher the fewer draws come near.
     """
     f = held_out.embedded(model)
     phi = held_out.simulations.phi.to(model.device)
     bank = model.prior_bank(model.prior, held_out.draws)
     normalizer = estimate_normalizer(model.similarity, f, bank)
-    found = model.similarity.paired_score(f, model.emulate_all(phi)).double()
-    found = found - normalizer.log_value
+    own = model.similarity.paired_score(f, model.emulate_all(phi)).double()
+    found = own - normalizer.log_value
     short = normalizer.effective_draws < _SURE_EFFECTIVE
-    if short.any() and model.prior.has_density:
+    if short.any() and not model.prior.has_density:
+        draws = len(bank.phi)
+        total = torch.logaddexp(normalizer.log_value[short] + math.log(draws), own[short])
+        found[short] = own[short] - total + math.log(draws + 1)
+    elif short.any():
         scores = _scores(model, f[short])
         candidates = propose_candidates(
             scores,
