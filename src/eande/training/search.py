@@ -357,9 +357,7 @@ class Search:
     def _settings_of(self, plan: Plan, steps: int, number: int = 0) -> FitSettings:
         seed = self.settings.seed
         return replace(
-            self.settings.resolved(
-                self.simulations, vectors=self.vectors, short=steps <= _FIRST_STEPS
-            ),
+            self.settings.resolved(self.simulations, vectors=self.vectors),
             start=plan.start,
             repulsion=plan.repulsion,
             inputs=plan.inputs,

@@ -107,8 +107,7 @@ class FitSettings:
         embedding_dimension: n.
         width: hidden width of the emulator and of the default encoder; convolutions of a series or
             a grid begin with an eighth as many channels, the elements of a set have half of it.
-            None for 128; where ``epochs`` is None and vectors are at least 5,000, for 256 in all
-            but the first, short runs.
+            None for 128; where ``epochs`` is None and vectors are at least 5,000, for 256.
         blocks: number of residual blocks of the emulator and of an encoder for vectors.
         normalization: their normalisation: ``"none"``, ``"layer"`` or ``"batch"`` (the paper's).
         activation: theirs: ``"relu"`` (the paper's), ``"silu"`` or ``"tanh"``; None for a smooth
@@ -381,20 +380,19 @@ class FitSettings:
         described = {field.name: getattr(self, field.name) for field in fields(self)}
         return described | {"similarity": as_similarity(self.similarity).describe()}
 
-    def resolved(self, simulations: int, *, vectors: bool = False, short: bool = False) -> Self:
+    def resolved(self, simulations: int, *, vectors: bool = False) -> Self:
         """Return the settings of one run, where nothing is left open.
 
         Args:
             simulations: their number.
             vectors: whether the data are vectors.
-            short: whether it is one of the first runs of a search, which compare plans.
         """
         found = self.epochs is None
         batch_size = _BATCH_SIZE
         if found:
             sizes = (size for below, size in _BATCH_SIZES.items() if simulations < below)
             batch_size = next(sizes, _LARGEST_BATCH)
-        wide = found and vectors and simulations >= _WORTH_WIDTH and not short
+        wide = found and vectors and simulations >= _WORTH_WIDTH
         return replace(
             self,
             batch_size=self.batch_size or batch_size,
