@@ -120,3 +120,25 @@ def test_the_table_of_few_simulations_quotes_its_file():
             assert len(found) == 10
             cells.append(f"{sum(found) / 10:.2f} ({min(found):.2f})")
         assert f"| {simulations} | {' | '.join(cells)} |" in README
+
+
+def test_the_table_of_fits_quotes_its_file():
+    summary = json.loads((ROOT / "results" / "fits.json").read_text())["summary"]
+    columns = [summary[f"{method}, {n}"] for n in (1_000, 10_000) for method in ("eande", "npe")]
+    tasks = list(columns[0]["tasks"])
+    assert len(tasks) == 10
+    assert all(list(column["tasks"]) == tasks for column in columns)
+    for task in tasks:
+        found = [column["tasks"][task] for column in columns]
+        cells = [f"{one['log_ratio']:.2f} ({one['seconds']:.0f} s)" for one in found]
+        assert f"| {task} | {' | '.join(cells)} |" in README
+    means = [
+        sum(one["log_ratio"] for one in column["tasks"].values()) / len(tasks) for column in columns
+    ]
+    cells = [
+        f"{mean:.2f} ({column['median_seconds']:.0f} s)"
+        for mean, column in zip(means, columns, strict=True)
+    ]
+    assert f"| mean (median) | {' | '.join(cells)} |" in README
+    assert means[0] > means[3], "what the sentence above the table says"
+    assert columns[0]["median_seconds"] > columns[1]["median_seconds"]
