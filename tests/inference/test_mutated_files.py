@@ -48,6 +48,7 @@ def model(encoder=None, similarity=None, prior=BOX, y_shape=(2,), **options):
 
 def small_mlp():
     made = model()
+    made.y_standardizer.weight = torch.tensor([1.0, 0.01])
     made.history = [{"epoch": 2, "step": 4, "loss": 1.5, "score": 0.1}]
     return made
 
