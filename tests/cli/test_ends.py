@@ -13,6 +13,14 @@ from helpers.processes import alive, children, wait_until
 pytestmark = pytest.mark.thorough
 
 
+@pytest.fixture(autouse=True)
+def _interruptible():
+    """What a shell starts in the background ignores SIGINT, and so would all that tests start."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def start(folder, *options, processes=2):
     command = [sys.executable, "-W", "ignore", "-m", "eande", "reproduce", "synthetic"]
     options = ["--size", "toy", "--processes", str(processes), "--output", str(folder), *options]
