@@ -1,8 +1,8 @@
 """Numbers of a datum that tell nothing of the parameters are turned down.
 
 Of a vector of many numbers often few depend on the parameters. An encoder then over-fits to the
-others. So numbers whose correlations with the parameters are not
-significant reach it at a hundredth of their scale: they are not lost, but it has to insist.
+others. So numbers whose correlations with the parameters are not significant reach it at a
+hundredth of their scale: they are not lost, but it has to insist.
 
 Correlated are a number x or its distance from the mean |x|, with a parameter or its distance from
 the mean; with the largest r² of these pairs, from N simulations, the weight of a number is
