@@ -68,6 +68,22 @@ def test_the_score_is_the_printed_sum():
     torch.testing.assert_close(similarity.features(f), f)
 
 
+def test_training_sees_the_same_scores_and_gradients():
+    torch.manual_seed(0)
+    similarity = Mixture(4, dimension=3)
+    torch.nn.init.normal_(similarity.spread.weight)
+    f = (5 * torch.randn(20, 3)).requires_grad_()
+    # Near and so far that most summands vanish.
+    g = (torch.logspace(-2, 2, 30).unsqueeze(1) * torch.randn(30, 3)).requires_grad_()
+    weight = torch.randn(20, 30)
+    found = {}
+    for mode in (True, False):
+        scores = similarity.train(mode).score(f, g)
+        found[mode] = (scores, *torch.autograd.grad((weight * scores).sum(), (f, g)))
+    for trained, plain in zip(found[True], found[False], strict=True):
+        torch.testing.assert_close(trained, plain, rtol=1e-5, atol=1e-5)
+
+
 def one_head(n, temperature):
     """Return a mixture of one Gaussian around f itself."""
     similarity = Mixture(1, temperature=temperature, dimension=n)

@@ -12,9 +12,11 @@ in the losses and in the ratio.
 """
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import FunctionCtx, once_differentiable
 
 from eande.foundations.checks import check_count, check_fits, check_positive
 from eande.networks.precision import full_precision
@@ -36,7 +38,8 @@ class Mixture(Similarity):
     """The log density, up to a constant, of a mixture of Gaussians at the emulated point.
 
     Args:
-        heads: K, the number of Gaussians.
+        heads: K, the number of Gaussians. Twice as many as a posterior has modes or more: of as
+            many, some settle between modes and stay there.
         temperature: None lets every head choose its precision; a number τ fixes κ_k = 1/τ.
         dimension: n, the embedding dimension; None for that of the fit.
 
@@ -50,7 +53,7 @@ class Mixture(Similarity):
     movable = True
 
     def __init__(
-        self, heads: int = 8, *, temperature: float | None = None, dimension: int | None = None
+        self, heads: int = 16, *, temperature: float | None = None, dimension: int | None = None
     ) -> None:
         super().__init__()
         check_count("heads", heads, 1, _MOST_HEADS)
@@ -124,7 +127,8 @@ class Mixture(Similarity):
         lifted = _lift(g).T
         rows = max(1, _SCORES_AT_ONCE // max(1, self.heads * len(g)))
         parts = self._exponents(f).split(rows)
-        return torch.cat([_log_sum_exp(part.transpose(0, 1) @ lifted) for part in parts])
+        reduce = _LogSumExp.apply if self.training else _log_sum_exp
+        return torch.cat([reduce(part.transpose(0, 1) @ lifted) for part in parts])
 
     def paired_score(self, f: Tensor, g: Tensor) -> Tensor:
         """Return the scores of matching rows, (m, n) × (m, n) → (m,)."""
@@ -149,3 +153,21 @@ def _log_sum_exp(x: Tensor) -> Tensor:
     """Return log Σ e^x over the first axis, in less than half of ``torch.logsumexp``'s time."""
     top = x.detach().amax(0)
     return (x - top).clamp(min=_NEGLIGIBLE).exp().sum(0).log() + top
+
+
+class _LogSumExp(torch.autograd.Function):
+    """The same with its gradient in a third less time, for training: it has no second one."""
+
+    @staticmethod
+    def forward(ctx: FunctionCtx, x: Tensor) -> Tensor:
+        top = x.amax(0)
+        summands = (x - top).clamp_(min=_NEGLIGIBLE).exp_()
+        total = summands.sum(0)
+        ctx.save_for_backward(summands, total)
+        return total.log() + top
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        summands, total = ctx.saved_tensors
+        return summands * (gradient / total)
