@@ -24,6 +24,7 @@ NETWORKS = [
     (DeepSet(2, 4, gaps=True), (9, 2)),
     (Convolutional((2, 70), 4, width=4), (2, 70)),
     (Convolutional((1, 5), 4, width=4), (5,)),
+    (Convolutional((2, 300), 4, width=4, places=False), (2, 300)),
     (Convolutional((2, 9, 40), 4, width=4, hidden=8), (2, 9, 40)),
     (Convolutional((1, 300), 4, gaps=True), (1, 300)),
     (ResNet(2, 4, dimensions=1, width=4), (2, 70)),

@@ -1,14 +1,16 @@
-"""Numbers that tell nothing are turned down where they are most of the data, and only there."""
+"""What tells nothing is turned down or left out where it is most of the data, and only there."""
 
+import numpy as np
 import pytest
 import torch
 from torch.distributions import MultivariateNormal
 
 import eande
 from eande.simulation.read.simulations import Simulations
+from eande.simulators.exact_problems import PROBLEMS
 from eande.training.build import Networks, build_model
 from eande.training.settings import FitSettings
-from eande.training.telling import Correlations, few_tell
+from eande.training.telling import Correlations, few_tell, places_tell
 from eande.training.validation import HeldOut, held_out_log_ratios
 
 PRIOR = MultivariateNormal(torch.zeros(2), torch.eye(2))
@@ -86,6 +88,46 @@ def test_only_vectors_have_numbers_to_turn_down(shape):
     settings = FitSettings(inputs="telling", max_steps=1)
     encoder = "set" if len(shape) == 1 else None
     with pytest.raises(eande.InputError, match="inputs: expected 'all' for data that are no vec"):
+        eande.fit(given, PRIOR, settings=settings, encoder=encoder, progress=False)
+
+
+def series(name, number, seed=0):
+    problem = PROBLEMS[name]
+    phi = problem.prior.sample(number, seed=seed)
+    y = problem(phi.numpy(), np.random.default_rng(seed))
+    return problem.prior, Simulations.from_arrays(phi, y)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"), [("autoregression", False), ("growth series", True), ("blob", True)]
+)
+def test_places_tell_something_unless_data_are_alike_everywhere(name, expected):
+    prior, given = series(name, 400)
+    settings = FitSettings(width=64).resolved(400)
+    model = build_model(given, None, prior, settings, Networks(), start=0)
+    assert places_tell(model, given, None) == expected
+
+
+def test_without_places_the_encoder_gets_moments_alone(tmp_path):
+    prior, given = series("autoregression", 60)
+    settings = FitSettings(inputs="stationary", max_steps=20, width=16)
+    model = eande.fit(given, prior, settings=settings, progress=False)
+    assert {trial["inputs"] for trial in model.tried} == {"stationary"}
+    model.save(tmp_path / "model")
+    y = given.y[:3]
+    assert torch.equal(eande.load(tmp_path / "model").embed(y), model.embed(y))
+    for member in model.members or [model]:
+        encoder = member.encoder
+        assert encoder.features(y).shape == (3, encoder.moments)
+
+
+@pytest.mark.parametrize(
+    ("shape", "encoder"), [((4,), None), ((4,), "set"), ((1, 4), torch.nn.Flatten())]
+)
+def test_only_encoders_of_series_and_grids_know_places(shape, encoder):
+    given = Simulations.from_arrays(torch.randn(50, 2), torch.randn(50, *shape))
+    settings = FitSettings(inputs="stationary", max_steps=1, embedding_dimension=4)
+    with pytest.raises(eande.InputError, match="inputs: expected 'all' but for series and grids"):
         eande.fit(given, PRIOR, settings=settings, encoder=encoder, progress=False)
 
 

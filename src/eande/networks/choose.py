@@ -63,6 +63,7 @@ def default_encoder(
     normalization: str = "none",
     activation: str = "relu",
     linear_skip: bool = True,
+    places: bool = True,
     gaps: bool = False,
 ) -> nn.Module:
     """Make the encoder of data of a shape.
@@ -79,6 +80,7 @@ def default_encoder(
         normalization: of a vector's.
         activation: of a vector's.
         linear_skip: of a vector's.
+        places: whether that of a series or a grid knows where things are.
         gaps: whether NaN stands for what is missing.
     """
     kind = kind_of_data(shape, encoder)
@@ -98,7 +100,8 @@ def default_encoder(
         return DeepSet(columns, outputs, width=max(1, width // 2), gaps=gaps)
     axes = 1 if kind == "series" else 2
     whole = tuple(shape) if len(shape) > axes else (1, *shape)
-    return Convolutional(whole, outputs, width=max(1, width // 8), hidden=width, gaps=gaps)
+    narrow = max(1, width // 8)
+    return Convolutional(whole, outputs, width=narrow, hidden=width, places=places, gaps=gaps)
 
 
 _NETWORKS: dict[str, type[nn.Module]] = {

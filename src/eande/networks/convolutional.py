@@ -17,7 +17,7 @@ from eande.networks.precision import full_precision
 _CONVOLUTIONS: dict[int, Callable[..., nn.Conv1d | nn.Conv2d]] = {1: nn.Conv1d, 2: nn.Conv2d}
 _MEANS: dict[int, Callable[..., Tensor]] = {1: functional.avg_pool1d, 2: functional.avg_pool2d}
 # Of a line and of a grid: the kernel of the first layer; places along an axis that are left of the
-# data at the end of the convolutions, and of their local means.
+# data at the end of the convolutions; the same where they are averaged over, and of local means.
 _KERNELS = {1: 7, 2: 5}
 _LAST_PLACES = {1: 8, 2: 3}
 _MEAN_PLACES = {1: 64, 2: 12}
@@ -42,6 +42,8 @@ class Convolutional(nn.Module):
         outputs: size n of the output.
         width: channels of the first layer; later ones have twice as many.
         hidden: width of the MLP.
+        places: whether the MLP gets what knows where it is. Data that are alike everywhere, such as
+            a stationary series, are better off without: most of its numbers, and all noise.
         gaps: whether NaN stands for what is missing; the network then sees where, by as many
             further channels.
 
@@ -57,6 +59,7 @@ class Convolutional(nn.Module):
         *,
         width: int = 16,
         hidden: int = 128,
+        places: bool = True,
         gaps: bool = False,
     ) -> None:
         super().__init__()
@@ -75,9 +78,11 @@ class Convolutional(nn.Module):
             "outputs": int(outputs),
             "width": int(width),
             "hidden": int(hidden),
+            "places": places,
             "gaps": gaps,
         }
         self.shape = tuple(self.settings["shape"])
+        self.places = places
         self.gaps = gaps
         dimensions = len(space)
         channels = 2 * self.shape[0] if gaps else self.shape[0]
@@ -87,19 +92,24 @@ class Convolutional(nn.Module):
         stages: list[nn.Module] = []
         size = width
         left = space
-        while max(left) > _LAST_PLACES[dimensions]:
+        fewest = _LAST_PLACES if places else _MEAN_PLACES
+        while max(left) > fewest[dimensions]:
             larger = min(2 * size, _MOST_CHANNELS * width)
             stages.append(_Halving(size, larger, dimensions))
             size = larger
-            left = [-(-places // 2) for places in left]
+            left = [-(-n // 2) for n in left]
         self.stages = nn.Sequential(*stages)
-        self.mean_of = [-(-places // _MEAN_PLACES[dimensions]) for places in space]
-        means = math.prod(-(-n // k) for n, k in zip(space, self.mean_of, strict=True))
-        pooled = 2 * width + (2 + math.prod(left)) * size + channels * means
+        self.mean_of = [-(-n // _MEAN_PLACES[dimensions]) for n in space]
+        # Of the first layer and the last.
+        self.moments = 2 * (width + size)
+        pooled = self.moments
+        if places:
+            means = math.prod(-(-n // k) for n, k in zip(space, self.mean_of, strict=True))
+            pooled += math.prod(left) * size + channels * means
         self.head = ResidualMLP(pooled, outputs, width=hidden, blocks=1)
 
     def features(self, x: Tensor) -> Tensor:
-        """Return the statistics of data (batch, channels, *space), (batch, …)."""
+        """Return the statistics of data (batch, channels, *space), moments first, (batch, …)."""
         if tuple(x.shape[1:]) == self.shape[1:] and self.shape[0] == 1:
             x = x.unsqueeze(1)
         if tuple(x.shape[1:]) != self.shape:
@@ -111,16 +121,11 @@ class Convolutional(nn.Module):
             x = with_gaps(x, 1)
         filtered = self.filters(x)
         last = self.stages(filtered).float().flatten(2)
-        means = _MEANS[len(self.shape) - 1](x, self.mean_of, ceil_mode=True)
-        return torch.cat(
-            [
-                moments(filtered.float().flatten(2)),
-                moments(last),
-                last.flatten(1),
-                means.float().flatten(1),
-            ],
-            dim=1,
-        )
+        found = [moments(filtered.float().flatten(2)), moments(last)]
+        if self.places:
+            means = _MEANS[len(self.shape) - 1](x, self.mean_of, ceil_mode=True)
+            found += [last.flatten(1), means.float().flatten(1)]
+        return torch.cat(found, dim=1)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (batch, channels, *space) to (batch, n)."""

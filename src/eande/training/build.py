@@ -52,15 +52,12 @@ def build_model(
     if given.warm_start is not None:
         if settings.start == "linear":
             raise InputError("start: expected 'random' with warm_start=, got 'linear'")
-        if settings.inputs == "telling":
-            raise InputError("inputs: expected 'all' with warm_start=, got 'telling'")
+        if settings.inputs not in (None, "all"):
+            raise InputError(f"inputs: expected 'all' with warm_start=, got {settings.inputs!r}")
         model = _continued(given, prior, shape, settings)
         widen(model.y_standardizer, train, views)
         return model
-    if settings.inputs == "telling" and not _are_vectors(shape, given.encoder):
-        raise InputError(
-            f"inputs: expected 'all' for data that are no vectors, got 'telling' for shape {shape}"
-        )
+    _check_inputs(settings, shape, given.encoder)
     n = settings.embedding_dimension
     with global_seed(settings.seed, "networks", start):
         if isinstance(given.encoder, nn.Module):
@@ -100,11 +97,31 @@ def build_model(
     return model
 
 
-def _are_vectors(shape: torch.Size, encoder: nn.Module | str | None) -> bool:
+def _check_inputs(
+    settings: FitSettings, shape: torch.Size, encoder: nn.Module | str | None
+) -> None:
+    """Refuse ``inputs`` that the data or the encoder have not."""
+    if settings.inputs == "telling" and not are_vectors(shape, encoder):
+        raise InputError(
+            f"inputs: expected 'all' for data that are no vectors, got 'telling' for shape {shape}"
+        )
+    if settings.inputs == "stationary" and not have_places(shape, encoder):
+        raise InputError(
+            "inputs: expected 'all' but for series and grids with an encoder of ours, got "
+            f"'stationary' for shape {shape}"
+        )
+
+
+def are_vectors(shape: torch.Size, encoder: nn.Module | str | None) -> bool:
     """Return whether every number of a datum has a place of its own."""
     if isinstance(encoder, nn.Module):
         return len(shape) == 1
     return kind_of_data(shape, encoder) == "vector" and len(shape) == 1
+
+
+def have_places(shape: torch.Size, encoder: nn.Module | str | None) -> bool:
+    """Return whether data are series or grids, and their encoder is to be made."""
+    return not isinstance(encoder, nn.Module) and kind_of_data(shape, encoder) in ("series", "grid")
 
 
 def _axis_of_scales(
@@ -140,6 +157,7 @@ def _default_encoder(shape: torch.Size, kind: str | None, settings: FitSettings)
         normalization=settings.normalization,
         activation=settings.activation or "relu",
         linear_skip=settings.linear_skip,
+        places=settings.inputs != "stationary",
         gaps=settings.missing == "mask",
     )
 

@@ -129,21 +129,15 @@ def start_linear(model: EmbedAndEmulate, train: Simulations, views: View | None 
         train: the simulations to train on.
         views: what the encoder sees of a datum.
     """
-    encoder = model.encoder
     emulator = model.emulator
     similarity = model.similarity
-    head = _head_of(encoder)
+    head = _head_of(model.encoder)
     if not (_has_skip(head) and _has_skip(emulator) and isinstance(similarity, Mixture)):
         raise InputError(
             "start: expected 'random' but for networks of ours with linear_skip=True and a "
             "mixture, got 'linear'"
         )
-    assert isinstance(encoder, Convolutional | DeepSet | ResidualMLP)
-    rows = max(2, min(len(train), _MOST_NUMBERS // math.prod(model.y_shape)))
-    y = torch.cat(list(fixed_views(views, take(train.y, slice(rows)))))
-    parts = y.cpu().split(model.encoder_rows)
-    x = torch.cat([encoder.features(model.y_standardizer(part)) for part in parts])
-    z = model.phi_standardizer(train.phi[:rows])
+    x, z = regressed(model, train, views)
     found = LinearFit.of(x, z)
     to_white = torch.linalg.inv(torch.linalg.cholesky(found.covariance))
     # In coordinates where Σ is the identity, S has these shares of the prior's variance left.
@@ -164,6 +158,26 @@ def start_linear(model: EmbedAndEmulate, train: Simulations, views: View | None 
     _set_linear(head, from_y, found.x_mean)
     _set_linear(emulator, from_phi, found.z_mean)
     _set_heads(similarity, n)
+
+
+@torch.no_grad()
+def regressed(
+    model: EmbedAndEmulate, train: Simulations, views: View | None
+) -> tuple[Tensor, Tensor]:
+    """Return what parameters are regressed on, (N, d), and these, (N, D), both standardised.
+
+    Args:
+        model: with an encoder of ours.
+        train: the simulations to train on; the first of very many.
+        views: what the encoder sees of a datum.
+    """
+    encoder = model.encoder
+    assert isinstance(encoder, Convolutional | DeepSet | ResidualMLP)
+    rows = max(2, min(len(train), _MOST_NUMBERS // math.prod(model.y_shape)))
+    y = torch.cat(list(fixed_views(views, take(train.y, slice(rows)))))
+    parts = y.cpu().split(model.encoder_rows)
+    x = torch.cat([encoder.features(model.y_standardizer(part)) for part in parts])
+    return x, model.phi_standardizer(train.phi[:rows])
 
 
 def can_start_linear(model: EmbedAndEmulate) -> bool:

@@ -7,8 +7,8 @@ together with what else is left open:
 1. A short run for each plan: networks that start at random or as a ridge regression, negatives of
    L_ΦY that push both networks or the encoder alone. Of the four pairs the one that trials missed
    least is left out: a linear start whose emulator is pushed by few simulations, or is not by many.
-   Where data are vectors of which most numbers tell nothing, these are turned down, and one plan
-   more sees all of them.
+   Where data are vectors of which most numbers tell nothing, these are turned down; where they are
+   series or grids of which places tell nothing, these are left out; and one plan more sees all.
 2. The better half of the plans, those close to the best, is run for three times as many steps,
    from the beginning, because the learning rate decays over the whole of a run.
 3. And so on, as long as a longer run is better on held-out pairs, within a budget of steps; within
@@ -45,11 +45,12 @@ from eande.inference.model import EmbedAndEmulate
 from eande.simulation.read.simulations import Simulations
 from eande.simulation.read.sources import take
 from eande.simulation.read.views import fixed_views
+from eande.training.build import have_places
 from eande.training.linear import can_start_linear
 from eande.training.loop import DivergedError
 from eande.training.run import Call, Run, Split, tagged
-from eande.training.settings import MANY, FitSettings, Schedule
-from eande.training.telling import few_tell, telling_weights
+from eande.training.settings import INPUTS, MANY, FitSettings, Schedule
+from eande.training.telling import few_tell, places_tell, telling_weights
 from eande.training.validation import held_out_log_ratios
 
 # Steps of the first runs (shorter ones mislead: a random start needs them to come near a linear
@@ -274,6 +275,7 @@ class Search:
         self.simulations = len(torch.cat(groups).unique())
         seen = next(fixed_views(call.views, take(splits[0].train.y, slice(1))))
         self.vectors = seen.ndim == _VECTOR_AXES and call.networks.encoder in (None, "vector")
+        self.places = have_places(seen.shape[1:], call.networks.encoder)
         self._finished: list[Finished] = []
         self._diverged: DivergedError | None = None
         self._runs = 0
@@ -294,16 +296,22 @@ class Search:
         plans = [plan for plan in plans if len(plans) < _ALL_PLANS or plan != never]
         if self.settings.inputs is not None:
             return [plan._replace(inputs=self.settings.inputs) for plan in plans]
-        if self.vectors and self.call.networks.warm_start is None and self._few_tell():
-            return [*(plan._replace(inputs="telling") for plan in plans), plans[-1]]
-        return plans
+        inputs = "all" if self.call.networks.warm_start is not None else self._inputs()
+        if inputs == "all":
+            return plans
+        return [*(plan._replace(inputs=inputs) for plan in plans), plans[-1]]
 
     def _can_start_linear(self) -> bool:
         return self.call.networks.warm_start is None and can_start_linear(self._first_model)
 
-    def _few_tell(self) -> bool:
-        train = self.splits[0].train
-        return few_tell(telling_weights(self._first_model, train, self.call.views))
+    def _inputs(self) -> str:
+        """Return what is to be seen of data of which most tells nothing."""
+        given = (self._first_model, self.splits[0].train, self.call.views)
+        if self.vectors and few_tell(telling_weights(*given)):
+            return "telling"
+        if self.places and not places_tell(*given):
+            return "stationary"
+        return "all"
 
     @cached_property
     def _first_model(self) -> EmbedAndEmulate:
@@ -476,7 +484,7 @@ class _Document:
         for trial in trials:
             check_choice("start", trial.start, ("linear", "random"))
             check_choice("repulsion", trial.repulsion, ("both", "encoder"))
-            check_choice("inputs", trial.inputs, ("all", "telling"))
+            check_choice("inputs", trial.inputs, INPUTS)
             check_count("steps", trial.steps, 1, at_most=_MOST_STEPS)
             check_count("best_step", trial.best_step, 0, at_most=trial.steps)
             check_number("score", trial.score)

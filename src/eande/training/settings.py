@@ -50,6 +50,7 @@ _BETWEEN = 20
 _SHARE_BETWEEN = 0.08
 # A run of a search that over-fits ends this many steps after twice its best moment.
 _LOST_STEPS = 60
+INPUTS = ("all", "telling", "stationary")
 # Fields that describe a run of given length.
 _OF_GIVEN_LENGTH = (
     "steps_per_epoch",
@@ -121,10 +122,10 @@ class FitSettings:
         natural_coordinates: whether parameters on a half-line (of a log-normal or gamma prior, say)
             and data that span decades reach the networks through their logarithm, and heavy tails
             are brought in; False only shifts and scales.
-        inputs: which numbers of vectors the encoder sees as they are: ``"all"``, or ``"telling"``:
-            where most of them have no significant correlation with any parameter, these are turned
-            down to a hundredth. None compares the two where ``epochs`` is None and it matters, and
-            is ``"all"`` otherwise.
+        inputs: what the encoder sees: ``"all"``; of vectors, ``"telling"``: where most numbers have
+            no significant correlation with any parameter, these are turned down to a hundredth; of
+            series and grids, ``"stationary"``: how their moments are, but not where anything is.
+            None compares where ``epochs`` is None and it matters, and is ``"all"`` otherwise.
         missing: what becomes of NaN in the data: ``"refuse"``, or ``"mask"`` for numbers that are
             missing: the encoder gets zeros in their place and is told where. An observation may
             then have gaps, too. An encoder of your own has to say by an attribute ``gaps = True``
@@ -455,6 +456,6 @@ _CHOICES: dict[str, tuple[str, ...]] = {
 _CHOICES_OR_NONE: dict[str, tuple[str, ...]] = {
     "repulsion": ("both", "encoder"),
     "start": ("random", "linear"),
-    "inputs": ("all", "telling"),
+    "inputs": INPUTS,
     "activation": ACTIVATIONS,
 }

@@ -1,4 +1,4 @@
-"""Numbers of a datum that tell nothing of the parameters are turned down.
+"""Numbers of a datum that tell nothing of the parameters are turned down, or left out.
 
 Of a vector of many numbers often few depend on the parameters. An encoder then over-fits to the
 others. So numbers whose correlations with the parameters are not significant reach it at a
@@ -10,6 +10,10 @@ the mean; with the largest r² of these pairs, from N simulations, the weight of
     1 − 2 log K / (N r²)   where that is positive, K the number of all pairs that are compared:
 
 about the largest N r² of K pairs that have nothing to do with each other is 2 log K.
+
+Of a series or a grid it may be the places that tell nothing: a stationary series is known by its
+moments. A regression on moments is compared with one that also gets what the encoder knows of
+places, each datum left out in turn.
 """
 
 import math
@@ -18,8 +22,10 @@ import torch
 from torch import Tensor
 
 from eande.inference.model import EmbedAndEmulate
+from eande.networks.convolutional import Convolutional
 from eande.simulation.read.simulations import Simulations
 from eande.simulation.read.views import View, fixed_views
+from eande.training.linear import LinearFit, regressed
 
 # What is turned down keeps this share of its scale.
 _LEAST_WEIGHT = 0.01
@@ -92,6 +98,14 @@ def turn_down(model: EmbedAndEmulate, train: Simulations, views: View | None) ->
     weights = telling_weights(model, train, views)
     if few_tell(weights):
         model.y_standardizer.weight = weights.clamp(min=_LEAST_WEIGHT)
+
+
+def places_tell(model: EmbedAndEmulate, train: Simulations, views: View | None) -> bool:
+    """Return whether a regression leaves less when it knows where things are in series or grids."""
+    assert isinstance(model.encoder, Convolutional)
+    x, z = regressed(model, train, views)
+    left = [LinearFit.of(part, z).residual.logdet() for part in (x, x[:, : model.encoder.moments])]
+    return bool(left[0] < left[1])
 
 
 def _white(values: Tensor) -> Tensor:
