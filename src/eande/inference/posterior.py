@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import copy
 import warnings
-from typing import Any, Self
+from functools import cached_property
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -27,11 +28,24 @@ from eande.foundations.checks import (
 )
 from eande.inference.normalizer import ENOUGH_DRAWS, PriorBank
 from eande.inference.samplers.choose import draw
+from eande.inference.samplers.guided import Found, find_guide
 from eande.inference.samplers.tempered import tempered
 from eande.inference.search import CLIMBERS, climb
 from eande.inference.summary import Summary, summarize
 from eande.inference.target import Sampler, Scorer
 from eande.priors.prior import Prior
+
+# Proposals for log C, and the smallest error that is told apart from none.
+_POINTS = 20_000
+_LEAST_ERROR = 1e-6
+
+
+class _Normalizer(NamedTuple):
+    """What is known of log C."""
+
+    log_value: float
+    error: float
+    effective_draws: float
 
 
 class Posterior:
@@ -41,17 +55,11 @@ class Posterior:
         scorer: the ratio as a function of φ, up to a constant.
         prior: the one the posterior is for.
         bank: draws of it.
-        log_normalizer: see below.
-        normalizer_error: see below.
-        effective_draws: see below.
+        log_normalizer: log C, estimated over the bank's draws.
+        normalizer_error: its standard error.
+        effective_draws: the effective sample size of that estimate.
         sampler: the default sampler, where the model has one of its own.
 
-    Attributes:
-        log_normalizer: log C, the log of the prior mean of e^s, estimated over the bank's draws.
-            The difference between two priors is the log ratio of their evidences.
-        normalizer_error: its standard error.
-        effective_draws: the effective sample size of the estimate; under 100 it may be off by more
-            than its standard error, and :meth:`refine` is for that.
     """
 
     def __init__(
@@ -68,18 +76,61 @@ class Posterior:
         self.scorer = scorer
         self.prior = prior
         self.bank = bank
-        self.log_normalizer = log_normalizer
-        self.normalizer_error = normalizer_error
-        self.effective_draws = effective_draws
+        self._by_draws = _Normalizer(log_normalizer, normalizer_error, effective_draws)
         self.default_sampler = sampler
 
     def __repr__(self) -> str:
         """Return of what, and how well its normaliser is known, in a line."""
-        known = (
-            f"log C = {self.log_normalizer:.3f} ± {self.normalizer_error:.2g}, "
-            f"effective sample size {self.effective_draws:.0f} of {len(self.bank.phi):,}"
-        )
-        return f"Posterior(of {', '.join(self.prior.names)}; {known})"
+        # What is not known yet is not computed for a line of text.
+        known = vars(self).get("_normalizer", self._by_draws)
+        text = f"log C = {known.log_value:.3f} ± {known.error:.2g}"
+        if known is self._by_draws:
+            near = f"{known.effective_draws:.0f} of {len(self.bank.phi):,}"
+            text += f", effective sample size {near}"
+        return f"Posterior(of {', '.join(self.prior.names)}; {text})"
+
+    @property
+    def log_normalizer(self) -> float:
+        """Log C, the log of the prior mean of e^s.
+
+        The difference between two priors is the log ratio of their evidences. Where less than a
+        hundred of the bank's draws come near, it is found by proposals that do.
+        """
+        return self._normalizer.log_value
+
+    @property
+    def normalizer_error(self) -> float:
+        """The standard error of log C."""
+        return self._normalizer.error
+
+    @property
+    def effective_draws(self) -> float:
+        """As many independent draws of the posterior would tell log C as well.
+
+        Under 100, where the prior has no density, it may be off by more than its standard error.
+        """
+        return self._normalizer.effective_draws
+
+    @cached_property
+    def _normalizer(self) -> _Normalizer:
+        if self._by_draws.effective_draws >= ENOUGH_DRAWS or not self.prior.has_density:
+            return self._by_draws
+        return self._closer_normalizer(_POINTS, 0)
+
+    def _closer_normalizer(self, points: int, seed: int) -> _Normalizer:
+        """Find log C by proposals from near the posterior, or where they fail by tempering."""
+        found = self.guide.judged(self, points, seed)
+        if found.reliable:
+            log_value, error = found.normalizer()
+        else:
+            _, info = tempered(self, 1, seed=seed, particles=points)
+            log_value, error = info.log_normalizer, info.normalizer_error
+        return _Normalizer(log_value, error, max(error, _LEAST_ERROR) ** -2)
+
+    @cached_property
+    def guide(self) -> Found:
+        """A proposal from near the posterior, found once; only where the prior has a density."""
+        return find_guide(self)
 
     @property
     def device(self) -> torch.device:
@@ -132,8 +183,6 @@ class Posterior:
         drawn = len(self.bank.phi)
         if drawn == self.prior.distinct_draws:
             remedy = "the prior has no more draws"
-        elif self.prior.has_density:
-            remedy = "take posterior.refine(), or more draws in model.posterior(..., draws=...)"
         else:
             remedy = "more draws in model.posterior(..., draws=...)"
         warnings.warn(
@@ -145,12 +194,12 @@ class Posterior:
         )
 
     def refine(self, *, particles: int = 20_000, seed: int = 0) -> Self:
-        """Return this posterior with log C found by tempering, right where no prior draw is near.
+        """Return this posterior with log C found anew, by proposals from near it.
 
-        It takes a second or two; see :mod:`eande.inference.samplers.tempered`.
+        See :mod:`eande.inference.samplers.guided`; where its proposals fail, by tempering.
 
         Args:
-            particles: how many to move; four times as many halve the error.
+            particles: how many to draw; four times as many halve the error.
             seed: same seed, same value.
         """
         if not self.prior.has_density:
@@ -159,12 +208,10 @@ class Posterior:
                 "model.posterior(..., draws=...)"
             )
         check_seed("seed", seed)
-        _, info = tempered(self, 1, seed=seed, particles=particles)
+        check_count("particles", particles, 100)
+        check_fits("particles", particles, 16 * (self.prior.dimension + 4))
         refined = copy.copy(self)
-        refined.log_normalizer = info.log_normalizer
-        refined.normalizer_error = info.normalizer_error
-        # As many independent draws would have that error.
-        refined.effective_draws = info.normalizer_error**-2
+        refined._normalizer = self._closer_normalizer(particles, seed)
         return refined
 
     def bank_scores(self) -> Tensor:
@@ -185,11 +232,12 @@ class Posterior:
         Args:
             n: how many.
             seed: same seed, same samples.
-            sampler: ``"rejection"`` (exact), ``"tempered"``, ``"importance"`` (prior draws by their
-                weights), ``"bank"`` (rejection among prior draws), or a function
+            sampler: ``"rejection"`` (exact), ``"guided"`` (the same by proposals from near the
+                posterior), ``"tempered"``, ``"importance"`` (prior draws by their weights),
+                ``"bank"`` (rejection among prior draws), or a function
                 ``sampler(posterior, n, seed=seed, **options) -> (phi, info)``. By default the rule
-                of :mod:`eande.inference.samplers.choose`: acceptance–rejection where the prior
-                draws promise that it is quick, else tempering.
+                of :mod:`eande.inference.samplers.choose`: acceptance–rejection where prior draws or
+                a guide promise that it is quick, else tempering.
             options: of that sampler, such as ``bound`` or ``particles``; without a name only
                 ``max_evaluations``, the budget of both that the rule chooses from.
         """

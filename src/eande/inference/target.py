@@ -44,7 +44,10 @@ class Target(Protocol):
 
     prior: Prior
     bank: PriorBank
-    log_normalizer: float
+
+    @property
+    def log_normalizer(self) -> float:
+        """Log C."""
 
     @property
     def device(self) -> torch.device:

@@ -1,4 +1,4 @@
-"""A Gaussian mixture fitted to particles, the proposal of the tempered sampler.
+"""A Gaussian mixture fitted to particles, a proposal of the tempered and the guided sampler.
 
 References:
     Dempster, Laird and Rubin, *Maximum likelihood from incomplete data via the EM algorithm*, 1977;
@@ -7,6 +7,7 @@ References:
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -34,9 +35,24 @@ class GaussianMixture(NamedTuple):
     components: _Components
 
     def log_prob(self, x: Tensor) -> Tensor:
-        """Return the log density up to a constant, (n, D) → (n,), in float64."""
+        """Return the log density, (n, D) → (n,), in float64."""
         z = (x - self.location) / self.scale
-        return self.components.log_joint(z).logsumexp(-1).double()
+        log_volume = self.scale.log().sum() + len(self.scale) / 2 * math.log(2 * math.pi)
+        return self.components.log_joint(z).logsumexp(-1).double() - log_volume
+
+    def widened(self, times: float) -> GaussianMixture:
+        """Return the mixture with components so many times as wide."""
+        factors = times * self.components.factors
+        inverses = self.components.inverses / times
+        return self._replace(
+            components=self.components._replace(factors=factors, inverses=inverses)
+        )
+
+    def joined(self, other: GaussianMixture, share: float) -> GaussianMixture:
+        """Return a mixture that has that share of another one of the same particles."""
+        weights, *rest = zip(self.components, other.components, strict=True)
+        mixed = torch.cat([(1 - share) * weights[0], share * weights[1]])
+        return self._replace(components=_Components(mixed, *map(torch.cat, rest)))
 
     def sample(self, n: int, stream: torch.Generator) -> tuple[Tensor, Tensor]:
         """Draw ``n`` points, and return them with their offsets from their components' means."""

@@ -40,6 +40,8 @@ _SMALLEST_BATCH = 1_000
 _LARGEST_BATCH = 65_536
 # The share of the posterior that may lie outside the support of a proposal distribution.
 _LARGEST_MISSED_SHARE = 0.01
+# (size, seed) to that many proposals, and their log weights.
+Propose = Callable[[int, int], tuple[Tensor, Tensor]]
 
 
 @dataclass(frozen=True)
@@ -106,8 +108,8 @@ def acceptance_rejection(
     else:
         check_number("bound", bound)
         first = bound + posterior.log_normalizer
-    accepted = _Accepted.none(posterior, first)
-    return _accept_until(accepted, n, source, log_weight, seed, max_evaluations)
+    accepted = Accepted.none(posterior, first, posterior.log_normalizer)
+    return accept_until(accepted, n, _proposing(source, log_weight), seed, max_evaluations)
 
 
 @sampler("bank")
@@ -131,7 +133,7 @@ def bank_rejection(
     check_count("max_evaluations", max_evaluations, 1)
     scores = posterior.bank_scores().double()
     stream = generator(seed, "bank acceptance")
-    accepted = _Accepted.none(posterior, scores.max().item())
+    accepted = Accepted.none(posterior, scores.max().item(), posterior.log_normalizer)
     score_batches = scores.split(_LARGEST_BATCH)
     phi_batches = posterior.bank.phi.split(_LARGEST_BATCH)
     # In the bank's order: any part of it is as random as another.
@@ -141,10 +143,10 @@ def bank_rejection(
         uniform = torch.rand(len(batch), generator=stream, dtype=torch.float64)
         accepted = accepted.add(phi, batch, uniform.to(batch.device))
     budget = accepted.proposals + max_evaluations
-    return _accept_until(accepted, n, posterior.prior, posterior.score, seed, budget)
+    return accept_until(accepted, n, _proposing(posterior.prior, posterior.score), seed, budget)
 
 
-class _Accepted(NamedTuple):
+class Accepted(NamedTuple):
     """Proposals accepted so far, under a bound that rises where one exceeds it.
 
     Args:
@@ -164,7 +166,7 @@ class _Accepted(NamedTuple):
     log_normalizer: float
 
     @classmethod
-    def none(cls, posterior: Target, bound: float) -> _Accepted:
+    def none(cls, posterior: Target, bound: float, log_normalizer: float) -> Accepted:
         """Return what there is before the first proposal."""
         device = posterior.device
         return cls(
@@ -173,10 +175,10 @@ class _Accepted(NamedTuple):
             bound=bound,
             proposals=0,
             exceedances=0,
-            log_normalizer=posterior.log_normalizer,
+            log_normalizer=log_normalizer,
         )
 
-    def add(self, phi: Tensor, log_weight: Tensor, uniform: Tensor) -> _Accepted:
+    def add(self, phi: Tensor, log_weight: Tensor, uniform: Tensor) -> Accepted:
         """Test proposals against the bound; where they raise it, test earlier ones again."""
         exceedances = int((log_weight > self.bound).sum())
         bound = max(self.bound, log_weight.max().item())
@@ -191,6 +193,7 @@ class _Accepted(NamedTuple):
         )
 
     def info(self) -> SampleInfo:
+        """Return what there is to say of them."""
         return SampleInfo(
             acceptance_rate=len(self.phi) / max(self.proposals, 1),
             log_bound=self.bound - self.log_normalizer,
@@ -199,15 +202,28 @@ class _Accepted(NamedTuple):
         )
 
 
-def _accept_until(
-    accepted: _Accepted,
-    n: int,
-    source: Prior,
-    log_weight: Callable[[Tensor], Tensor],
-    seed: int,
-    max_evaluations: int,
+def _proposing(source: Prior, log_weight: Callable[[Tensor], Tensor]) -> Propose:
+    """Return what proposes draws of a prior, and weighs them."""
+
+    def propose(size: int, seed: int) -> tuple[Tensor, Tensor]:
+        phi = source.sample(size, seed=seed)
+        return phi, log_weight(phi)
+
+    return propose
+
+
+def accept_until(
+    accepted: Accepted, n: int, propose: Propose, seed: int, max_evaluations: int
 ) -> tuple[Tensor, SampleInfo]:
-    """Propose, weigh and accept in batches until ``n`` proposals are accepted."""
+    """Propose, weigh and accept in batches until ``n`` proposals are accepted.
+
+    Args:
+        accepted: before the first proposal.
+        n: how many samples.
+        propose: proposals and their log weights.
+        seed: same seed, same samples.
+        max_evaluations: the budget.
+    """
     device = accepted.phi.device
     batch = 0
     while len(accepted.phi) < n:
@@ -222,10 +238,10 @@ def _accept_until(
                 info,
             )
         size = _batch_size(n - len(accepted.phi), len(accepted.phi), accepted.proposals, left)
-        phi = source.sample(size, seed=derive_seed(seed, "candidates", batch)).to(device)
+        phi, log_weight = propose(size, derive_seed(seed, "candidates", batch))
         stream = generator(seed, "acceptance", batch)
         uniform = torch.rand(size, generator=stream, dtype=torch.float64).to(device)
-        accepted = accepted.add(phi, log_weight(phi).double(), uniform)
+        accepted = accepted.add(phi.to(device), log_weight.double(), uniform)
         batch += 1
     return accepted.phi[:n], accepted.info()
 

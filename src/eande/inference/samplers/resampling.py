@@ -1,4 +1,4 @@
-"""Weighted particles: their effective sample size, and resampling them by their weights.
+"""Weighted particles: their effective sample size, tempering it, and resampling by weights.
 
 Reference:
     Douc, Cappé and Moulines, *Comparison of resampling schemes for particle filtering*, 2005.
@@ -25,3 +25,26 @@ def systematic_resampling(weights: Tensor, n: int, stream: torch.Generator) -> T
     offset = torch.rand(shape, generator=stream, dtype=torch.float64, device=weights.device)
     places = torch.arange(n, dtype=torch.float64, device=weights.device) + offset
     return torch.searchsorted(weights.cumsum(-1), places / n).clamp_max(weights.shape[-1] - 1)
+
+
+def next_exponent(score: Tensor, exponent: float, least: float) -> float:
+    """Return the largest β up to 1 whose weights e^{Δβ s} have that effective sample size.
+
+    By bisection, after 1 itself was tried.
+
+    Args:
+        score: s of the particles (N,).
+        exponent: the present β.
+        least: the effective sample size to keep.
+    """
+    if effective_sample_size((1.0 - exponent) * score) >= least:
+        return 1.0
+    low = exponent
+    high = 1.0
+    for _ in range(49):
+        middle = (low + high) / 2
+        if effective_sample_size((middle - exponent) * score) >= least:
+            low = middle
+        else:
+            high = middle
+    return low if low > exponent else high

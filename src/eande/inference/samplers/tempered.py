@@ -36,7 +36,7 @@ from eande.inference.samplers.gaussian_mixture import fit_gaussian_mixture
 from eande.inference.samplers.known import sampler
 from eande.inference.samplers.metropolis import MOVES, Particles, move
 from eande.inference.samplers.rejection import BudgetExceeded
-from eande.inference.samplers.resampling import effective_sample_size, systematic_resampling
+from eande.inference.samplers.resampling import next_exponent, systematic_resampling
 from eande.inference.target import Target
 
 # The effective sample size that every temperature leaves, as a share of the particles.
@@ -210,29 +210,6 @@ def reweight_and_resample(
         exponent=exponent,
         log_normalizer=state.log_normalizer + log_mean_weight,
     )
-
-
-def next_exponent(score: Tensor, exponent: float, least: float) -> float:
-    """Return the largest β up to 1 whose weights e^{Δβ s} have that effective sample size.
-
-    By bisection, after 1 itself was tried.
-
-    Args:
-        score: s of the particles (N,).
-        exponent: the present β.
-        least: the effective sample size to keep.
-    """
-    if effective_sample_size((1.0 - exponent) * score) >= least:
-        return 1.0
-    low = exponent
-    high = 1.0
-    for _ in range(49):
-        middle = (low + high) / 2
-        if effective_sample_size((middle - exponent) * score) >= least:
-            low = middle
-        else:
-            high = middle
-    return low if low > exponent else high
 
 
 def decorrelate(

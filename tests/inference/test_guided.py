@@ -1,0 +1,146 @@
+"""The guided sampler: exact whatever its proposal is, and quick where few prior draws are near."""
+
+import math
+import time
+
+import pytest
+import torch
+from torch.distributions import MultivariateNormal
+
+import eande
+from eande.inference.samplers import guided as module
+from eande.inference.samplers.guided import GuidedInfo
+from helpers.exact_posteriors import box_model, cube, posterior_of, two_modes
+
+
+class Linear:
+    """A standard normal prior in D coordinates, each seen with noise; so many nats on average."""
+
+    def __init__(self, dimension, nats, seed=0):
+        self.variance = 1 / (math.exp(2 * nats / dimension) - 1)
+        stream = torch.Generator().manual_seed(seed)
+        self.y = torch.randn(dimension, generator=stream) * (1 + self.variance) ** 0.5
+        self.mean = self.y / (1 + self.variance)
+        self.deviation = (self.variance / (1 + self.variance)) ** 0.5
+        square = self.y.double().square().sum().item() / (2 * (1 + self.variance))
+        self.log_normalizer = dimension * math.log(self.deviation) - square
+        prior = MultivariateNormal(torch.zeros(dimension), torch.eye(dimension))
+        self.posterior = posterior_of(
+            lambda phi: (phi - self.y).square().sum(1) / (-2 * self.variance), prior, draws=10_000
+        )
+
+
+def banana(phi):
+    """A narrow parabola in two of the parameters."""
+    bent = (phi[:, 1] - 2 * phi[:, 0] ** 2 + 0.2) / 0.03
+    return -((phi[:, 0] / 0.3).square() + bent.square() + (phi[:, 2:] / 0.1).square().sum(1)) / 2
+
+
+@pytest.mark.parametrize(("dimension", "nats"), [(2, 12), (5, 3), (10, 15), (20, 25)])
+def test_samples_and_normaliser_of_a_gaussian_are_exact(dimension, nats):
+    exact = Linear(dimension, nats)
+    phi, info = exact.posterior.sample(10_000, seed=0, sampler="guided")
+    assert isinstance(info, GuidedInfo)
+    apart = (phi.mean(0) - exact.mean) / exact.deviation * 100
+    assert apart.abs().max() < 4
+    assert torch.allclose(phi.std(0), torch.full((dimension,), exact.deviation), rtol=0.04)
+    assert info.log_normalizer == pytest.approx(
+        exact.log_normalizer, abs=4 * info.normalizer_error + 1e-3
+    )
+    assert info.normalizer_error < 0.1
+
+
+@pytest.mark.parametrize("dimension", [2, 5, 10])
+def test_two_modes_have_their_weights(dimension):
+    phi, _ = posterior_of(two_modes, cube(dimension)).sample(10_000, seed=0, sampler="guided")
+    first = phi.mean(1) > 0
+    assert first.double().mean().item() == pytest.approx(0.7, abs=0.02)
+    assert torch.allclose(phi[first].std(0), torch.full((dimension,), 0.1), rtol=0.1)
+
+
+def test_a_bent_posterior_is_exact():
+    phi, _ = posterior_of(banana, cube(5)).sample(10_000, seed=0, sampler="guided")
+    bent = (phi[:, 1] - 2 * phi[:, 0] ** 2 + 0.2) / 0.03
+    assert bent.mean().abs() < 0.05
+    assert bent.std().item() == pytest.approx(1, abs=0.05)
+    assert phi[:, 0].std().item() == pytest.approx(0.3, abs=0.02)
+
+
+def _half_as_wide(mixture):
+    return mixture._replace(
+        components=mixture.components._replace(
+            factors=mixture.components.factors / 2, inverses=mixture.components.inverses * 2
+        )
+    )
+
+
+def _shifted(mixture):
+    return mixture._replace(location=mixture.location + mixture.scale)
+
+
+def _one_mode(mixture):
+    kept = (mixture.components.means > 0).all(1).float() + 1e-12
+    weights = mixture.components.weights * kept
+    return mixture._replace(components=mixture.components._replace(weights=weights / weights.sum()))
+
+
+@pytest.mark.parametrize("spoil", [_half_as_wide, _shifted, _one_mode])
+def test_a_spoilt_proposal_changes_the_cost_alone(spoil, monkeypatch):
+    _, before = posterior_of(two_modes, cube(2)).sample(4_000, seed=0, sampler="guided")
+    fitted = module.fit_gaussian_mixture
+    monkeypatch.setattr(
+        module, "fit_gaussian_mixture", lambda *arguments: spoil(fitted(*arguments))
+    )
+    phi, info = posterior_of(two_modes, cube(2)).sample(4_000, seed=0, sampler="guided")
+    assert info.evaluations > before.evaluations
+    assert info.effective_share < before.effective_share
+    first = phi.mean(1) > 0
+    assert first.double().mean().item() == pytest.approx(0.7, abs=0.03)
+    for mode, centre in ((first, 0.5), (~first, -0.5)):
+        assert torch.allclose(phi[mode].mean(0), torch.full((2,), centre), atol=0.015)
+        assert torch.allclose(phi[mode].std(0), torch.full((2,), 0.1), atol=0.01)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("dimension", "nats"), [(2, 8), (5, 10), (10, 15), (20, 25)])
+def test_the_error_of_the_normaliser_is_honest(dimension, nats):
+    """Over a hundred data."""
+    apart = []
+    for seed in range(100):
+        exact = Linear(dimension, nats, seed)
+        value, error = exact.posterior.guide.judged(exact.posterior, 20_000, seed).normalizer()
+        apart.append(((value - exact.log_normalizer) / error, value - exact.log_normalizer))
+    z, difference = torch.tensor(apart).T
+    assert 0.85 < z.std() < 1.15
+    assert difference.abs().mean() < 0.05
+
+
+def test_same_seed_same_samples():
+    posterior = box_model().posterior([1.0])
+    first, info = posterior.sample(500, seed=3, sampler="guided")
+    again, same = posterior.sample(500, seed=3, sampler="guided")
+    assert torch.equal(first, again)
+    assert info == same
+    assert not torch.equal(first, posterior.sample(500, seed=4, sampler="guided")[0])
+
+
+def test_a_prior_without_a_density_is_refused():
+    prior = eande.EmpiricalPrior(torch.randn(500, 2))
+    posterior = posterior_of(lambda phi: -50 * phi.square().sum(1), prior, draws=500)
+    with pytest.raises(eande.InputError, match="prior without a density, got guided"):
+        posterior.sample(10, sampler="guided")
+
+
+def test_the_budget_ends_a_run_with_what_there_is():
+    with pytest.raises(eande.BudgetExceeded, match="expected 5000 samples within 1500") as caught:
+        posterior_of(two_modes, cube(5)).sample(5_000, sampler="guided", max_evaluations=1_500)
+    assert 0 < len(caught.value.phi) < 5_000
+
+
+@pytest.mark.thorough
+def test_ten_parameters_take_less_than_seconds():
+    posterior = Linear(10, 15).posterior
+    began = time.perf_counter()
+    posterior.sample(10_000, seed=0)
+    # Half a second on an idle machine.
+    assert time.perf_counter() - began < 5
