@@ -1,4 +1,4 @@
-"""The guided sampler: exact whatever its proposal is, and quick where few prior draws are near."""
+"""The guided sampler: right whatever its proposal is, and quick where few prior draws are near."""
 
 import math
 import time
@@ -36,11 +36,21 @@ def banana(phi):
     return -((phi[:, 0] / 0.3).square() + bent.square() + (phi[:, 2:] / 0.1).square().sum(1)) / 2
 
 
+@pytest.fixture(params=[False, True], ids=["rejection", "chains"])
+def chains(request, monkeypatch):
+    """Both ways to use proposals."""
+    monkeypatch.setattr(module, "_LEAST_ACCEPTED", 1.0 if request.param else 0.0)
+    monkeypatch.setattr(module, "_MOST_PER_SAMPLE", 1_000)
+    return request.param
+
+
 @pytest.mark.parametrize(("dimension", "nats"), [(2, 12), (5, 3), (10, 15), (20, 25)])
-def test_samples_and_normaliser_of_a_gaussian_are_exact(dimension, nats):
+def test_samples_and_normaliser_of_a_gaussian_are_exact(dimension, nats, chains):
     exact = Linear(dimension, nats)
     phi, info = exact.posterior.sample(10_000, seed=0, sampler="guided")
     assert isinstance(info, GuidedInfo)
+    assert (info.chain_steps > 0) == chains
+    assert info.unmoved < 0.05
     apart = (phi.mean(0) - exact.mean) / exact.deviation * 100
     assert apart.abs().max() < 4
     assert torch.allclose(phi.std(0), torch.full((dimension,), exact.deviation), rtol=0.04)
@@ -51,14 +61,25 @@ def test_samples_and_normaliser_of_a_gaussian_are_exact(dimension, nats):
 
 
 @pytest.mark.parametrize("dimension", [2, 5, 10])
-def test_two_modes_have_their_weights(dimension):
+def test_two_modes_have_their_weights(dimension, chains):
     phi, _ = posterior_of(two_modes, cube(dimension)).sample(10_000, seed=0, sampler="guided")
     first = phi.mean(1) > 0
     assert first.double().mean().item() == pytest.approx(0.7, abs=0.02)
     assert torch.allclose(phi[first].std(0), torch.full((dimension,), 0.1), rtol=0.1)
 
 
-def test_a_bent_posterior_is_exact():
+def test_chains_take_over_where_rejection_needs_too_many(monkeypatch):
+    monkeypatch.setattr(module, "_LEAST_ACCEPTED", 0.0)
+    monkeypatch.setattr(module, "_MOST_PER_SAMPLE", 2)
+    posterior = posterior_of(two_modes, cube(5))
+    _, info = posterior.sample(1_000, sampler="guided")
+    assert info.chain_steps > 0
+    assert info.evaluations == posterior.guide.evaluations + 14_000
+    with pytest.raises(eande.BudgetExceeded, match="within 3000 evaluations"):
+        posterior.sample(1_000, sampler="guided", max_evaluations=3_000)
+
+
+def test_a_bent_posterior_is_exact(chains):
     phi, _ = posterior_of(banana, cube(5)).sample(10_000, seed=0, sampler="guided")
     bent = (phi[:, 1] - 2 * phi[:, 0] ** 2 + 0.2) / 0.03
     assert bent.mean().abs() < 0.05

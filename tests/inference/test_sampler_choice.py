@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import eande
+from eande.inference.samplers.guided import Found, GuidedInfo
 from eande.inference.samplers.rejection import BudgetExceeded, SampleInfo
 from eande.inference.samplers.tempered import TemperedInfo, tempered
 from helpers.exact_posteriors import (
@@ -63,11 +64,15 @@ def test_rejection_by_name_is_not_replaced():
         posterior.sample(10, sampler="rejection", bound=1.0, max_evaluations=5_000)
 
 
-def test_where_rejection_needs_more_than_was_expected_tempering_takes_over(monkeypatch):
+@pytest.mark.parametrize(("reliable", "expected"), [(True, GuidedInfo), (False, TemperedInfo)])
+def test_where_prior_draws_do_not_suffice_a_guide_or_tempering_takes_over(
+    reliable, expected, monkeypatch
+):
     monkeypatch.setattr("eande.inference.samplers.choose._TIMES_EXPECTED", 0.01)
     monkeypatch.setattr("eande.inference.samplers.choose._LEAST_BUDGET", 1_000)
+    monkeypatch.setattr(Found, "reliable", reliable)
     samples, info = linear_gaussian_model(noise=0.1).posterior([0.3]).sample(5_000, seed=0)
-    assert not isinstance(info, SampleInfo)
+    assert isinstance(info, expected)
     mean, std = gaussian_posterior([0.3], noise=0.1)
     assert abs(samples.mean().item() - mean) < 0.2 * std
     with pytest.raises(BudgetExceeded):

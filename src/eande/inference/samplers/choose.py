@@ -3,22 +3,19 @@
 1. Acceptance–rejection of prior draws, which is exact, if the prior has no density, or if the
    bank's prior draws promise at most a hundred thousand proposals and more than three of them would
    be accepted themselves.
-2. Acceptance–rejection by a guide, which is as exact, if that comes near the posterior and promises
-   at most two million proposals.
+2. Proposals of a guide, if that comes near the posterior.
 3. Tempering otherwise.
 
-What was promised may be wrong, where a mode was missed. So the budget of the first two is a little
-more than four times the expected number, and the next one takes over beyond it.
+What prior draws promise may be wrong, where a mode was missed. So their budget is a little more
+than four times the expected number, and the guide takes over beyond it.
 
 A sampler is one function in one file of this folder, under the decorator :func:`sampler`.
 """
 
-from __future__ import annotations
-
 import inspect
 import math
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from torch import Tensor
 
@@ -34,24 +31,15 @@ from eande.inference.samplers.guided import Guided, guided
 from eande.inference.samplers.known import find_sampler, known_samplers
 from eande.inference.samplers.rejection import BudgetExceeded, acceptance_rejection
 from eande.inference.samplers.tempered import tempered
-from eande.inference.target import Sampler, Target
+from eande.inference.target import Sampler
 
 # Use prior draws if at most so many are expected, about as many as a guide takes, and more than so
 # many of the bank's would be accepted: an acceptance rate estimated from fewer is not reliable.
 _MOST_PRIOR_DRAWS = 100_000
 _FEWEST_ACCEPTED = 3.0
-# Use a guide if at most so many proposals are expected, which take seconds as tempering does.
-_MOST_PROPOSALS = 2_000_000
 # The budget of proposals: a fixed part, and this many times the expected number.
 _LEAST_BUDGET = 100_000
 _TIMES_EXPECTED = 4
-
-
-class _Expected(NamedTuple):
-    """A sampler that promises to be quick, and how many proposals it is expected to take."""
-
-    sampler: Sampler
-    number: float
 
 
 def draw(
@@ -77,34 +65,19 @@ def draw(
     _refuse_unnamed(options)
     if not target.prior.has_density:
         return acceptance_rejection(target, n, seed=seed, **options)
-    for quick in (_by_prior_draws, _by_guide):
-        expected = quick(target, n)
-        if expected is None:
-            continue
-        budget = {"max_evaluations": _LEAST_BUDGET + math.ceil(_TIMES_EXPECTED * expected.number)}
+    scores = target.bank_scores().double()
+    acceptance_rate = (scores - scores.max()).exp().mean().item()
+    expected = n / acceptance_rate
+    accepted_draws = acceptance_rate * len(target.bank.phi)
+    if expected <= _MOST_PRIOR_DRAWS and accepted_draws > _FEWEST_ACCEPTED:
+        budget = {"max_evaluations": _LEAST_BUDGET + math.ceil(_TIMES_EXPECTED * expected)}
         try:
-            return expected.sampler(target, n, seed=seed, **budget | options)
+            return acceptance_rejection(target, n, seed=seed, **budget | options)
         except BudgetExceeded:
             if options:
                 raise
-    return tempered(target, n, seed=seed, **options)
-
-
-def _by_prior_draws(target: Target, n: int) -> _Expected | None:
-    scores = target.bank_scores().double()
-    acceptance_rate = (scores - scores.max()).exp().mean().item()
-    proposals = n / acceptance_rate
-    accepted_draws = acceptance_rate * len(target.bank.phi)
-    if proposals > _MOST_PRIOR_DRAWS or accepted_draws <= _FEWEST_ACCEPTED:
-        return None
-    return _Expected(acceptance_rejection, proposals)
-
-
-def _by_guide(target: Guided, n: int) -> _Expected | None:
-    found = target.guide
-    if not found.reliable or n / found.acceptance_rate > _MOST_PROPOSALS:
-        return None
-    return _Expected(guided, n / found.acceptance_rate)
+    chosen = guided if target.guide.reliable else tempered
+    return chosen(target, n, seed=seed, **options)
 
 
 def _check_options(name: str, sampler: Sampler, options: dict[str, Any]) -> None:

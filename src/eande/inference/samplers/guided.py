@@ -1,4 +1,4 @@
-r"""Guided sampling: acceptance–rejection by proposals from near the posterior.
+r"""Guided sampling: acceptance–rejection, or short chains, by proposals from near the posterior.
 
 Where data say much, few prior draws are accepted. So a proposal q is found first, in rounds, from
 the bank's prior draws on:
@@ -11,21 +11,27 @@ the bank's prior draws on:
 3. From β = 1 on, rounds end when the weights become no more even.
 
 Proposals from the last q are then accepted as those from a prior are
-(:mod:`eande.inference.samplers.rejection`): whatever q is, the samples are exact. A poor one costs
-proposals. The mean of the weights is C, with an error that their spread tells. A mode that no round
-has come near is as hard to find as one that no prior draw is near: the tenth of the prior finds it
-in the end, and all samples are then tested again.
+(:mod:`eande.inference.samplers.rejection`): whatever q is, the samples are exact, and a poor one
+costs proposals. It costs many where a single weight stands out of even ones, far out in a tail or
+in the corner of a box. So where ten proposals a sample do not suffice, every sample is the end of a
+Metropolis chain of its own instead, which begins at a proposal chosen by its weight and takes ten
+steps to other proposals: there nothing but the weights' own unevenness is left of its beginning.
+
+The mean of the weights is C, with an error that their spread tells. A mode that no round has come
+near is as hard to find as one that no prior draw is near.
 
 References:
     Cappé, Guillin, Marin and Robert, *Population Monte Carlo*, 2004;
-    Hesterberg, *Weighted average importance sampling and defensive mixture distributions*, 1995.
+    Hesterberg, *Weighted average importance sampling and defensive mixture distributions*, 1995;
+    Andrieu, Lee and Vihola, *Uniform ergodicity of the iterated conditional SMC and geometric
+    ergodicity of particle Gibbs samplers*, 2018 (chains of independent proposals).
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -35,7 +41,12 @@ from eande.foundations.seeds import derive_seed
 from eande.inference.normalizer import ENOUGH_DRAWS
 from eande.inference.samplers.gaussian_mixture import GaussianMixture, fit_gaussian_mixture
 from eande.inference.samplers.known import sampler
-from eande.inference.samplers.rejection import Accepted, SampleInfo, accept_until
+from eande.inference.samplers.rejection import (
+    Accepted,
+    BudgetExceeded,
+    SampleInfo,
+    accept_until,
+)
 from eande.inference.samplers.resampling import (
     effective_sample_size,
     next_exponent,
@@ -54,6 +65,13 @@ _SHARE_OF_PRIOR = 0.1
 _SHARE_OF_WHOLE = 0.4
 _SHARE_OF_WIDE = 0.2
 _TIMES_AS_WIDE = 2.0
+# Proposals are accepted or rejected where this share of them promises to be accepted, at most so
+# many for each sample; chains take over then. Their steps, and the beginnings among which each
+# chooses its own.
+_LEAST_ACCEPTED = 0.2
+_MOST_PER_SAMPLE = 10
+_STEPS = 10
+_BEGINNINGS = 2
 # A round at the posterior itself that makes weights by less than this factor more even is the last.
 _WORTHWHILE = 1.1
 
@@ -67,12 +85,17 @@ class GuidedInfo(SampleInfo):
         effective_share: effective sample size of its draws, over their number.
         log_normalizer: log C by their weights.
         normalizer_error: its standard error.
+        chain_steps: of the chains whose ends the samples are; 0 where they were accepted or
+            rejected.
+        unmoved: the share of chains that no step has moved.
     """
 
     rounds: int
     effective_share: float
     log_normalizer: float
     normalizer_error: float
+    chain_steps: int = 0
+    unmoved: float = 0.0
 
 
 class Guide(NamedTuple):
@@ -226,17 +249,75 @@ def guided(
     check_count("max_evaluations", max_evaluations, 1)
     found = posterior.guide
     log_normalizer, error = found.normalizer()
+    news: dict[str, Any] = {
+        "rounds": found.rounds,
+        "effective_share": found.effective_share,
+        "log_normalizer": log_normalizer,
+        "normalizer_error": error,
+    }
+    enough = _MOST_PER_SAMPLE * n
+    chains = (_BEGINNINGS + _STEPS) * n
+    spent = found.evaluations
+    if found.acceptance_rate > _LEAST_ACCEPTED or max_evaluations < chains:
 
-    def propose(size: int, seed: int) -> tuple[Tensor, Tensor]:
-        return found.guide.weigh(posterior, found.guide.draw(size, seed))
+        def propose(size: int, seed: int) -> tuple[Tensor, Tensor]:
+            return found.guide.weigh(posterior, found.guide.draw(size, seed))
 
-    accepted = Accepted.none(posterior, found.log_weight.max().item(), log_normalizer)
-    phi, info = accept_until(accepted, n, propose, seed, max_evaluations)
-    news = asdict(info) | {"evaluations": info.evaluations + found.evaluations}
+        accepted = Accepted.none(posterior, found.log_weight.max().item(), log_normalizer)
+        budget = max_evaluations if max_evaluations < chains + enough else enough
+        try:
+            phi, info = accept_until(accepted, n, propose, seed, budget)
+            return phi, GuidedInfo(
+                **asdict(info) | news | {"evaluations": info.evaluations + spent}
+            )
+        except BudgetExceeded:
+            if budget == max_evaluations:
+                raise
+        spent += enough
+    phi, moved = _ends_of_chains(posterior, found.guide, n, seed)
     return phi, GuidedInfo(
+        acceptance_rate=moved.rate,
+        log_bound=moved.log_bound - log_normalizer,
+        exceedances=0,
+        evaluations=spent + chains,
         **news,
-        rounds=found.rounds,
-        effective_share=found.effective_share,
-        log_normalizer=log_normalizer,
-        normalizer_error=error,
+        chain_steps=_STEPS,
+        unmoved=moved.unmoved,
     )
+
+
+class _Moved(NamedTuple):
+    """How chains went.
+
+    Args:
+        rate: the share of steps that were taken.
+        unmoved: the share of chains that took none.
+        log_bound: the largest log weight of all.
+    """
+
+    rate: float
+    unmoved: float
+    log_bound: float
+
+
+def _ends_of_chains(posterior: Target, guide: Guide, n: int, seed: int) -> tuple[Tensor, _Moved]:
+    """Return the ends of ``n`` Metropolis chains, (n, D), whose proposals are the guide's."""
+    stream = torch.Generator(posterior.device).manual_seed(derive_seed(seed, "chains"))
+    first = guide.draw(_BEGINNINGS * n, derive_seed(seed, "beginnings"))
+    phi, log_weight = guide.weigh(posterior, first)
+    rows = systematic_resampling(log_weight.softmax(0), n, stream)
+    # In the order of the proposals, copies stand side by side.
+    rows = rows[torch.randperm(n, generator=stream, device=rows.device)]
+    phi, log_weight = phi[rows], log_weight[rows]
+    moves = torch.zeros(n, device=phi.device)
+    log_bound = log_weight.max()
+    for step in range(_STEPS):
+        other, weight = guide.weigh(posterior, guide.draw(n, derive_seed(seed, "step", step)))
+        uniform = torch.rand(n, generator=stream, dtype=torch.float64, device=phi.device)
+        moved = uniform.log() < weight - log_weight
+        phi = torch.where(moved.unsqueeze(1), other, phi)
+        log_weight = torch.where(moved, weight, log_weight)
+        log_bound = torch.maximum(log_bound, weight.max())
+        moves += moved
+    rate = moves.mean().item() / _STEPS
+    return phi, _Moved(rate, (moves == 0).double().mean().item(), log_bound.item())
