@@ -132,7 +132,8 @@ def test_the_error_of_the_normaliser_is_honest(dimension, nats):
         value, error = exact.posterior.guide.judged(exact.posterior, 20_000, seed).normalizer()
         apart.append(((value - exact.log_normalizer) / error, value - exact.log_normalizer))
     z, difference = torch.tensor(apart).T
-    assert 0.85 < z.std() < 1.15
+    # Of a hundred draws of a standard normal law it is within 0.07 of 1 in two of three cases.
+    assert 0.8 < z.std() < 1.2
     assert difference.abs().mean() < 0.05
 
 
