@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 import torch
 
+from eande.simulators.sbibm import TASKS
+
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
 
@@ -71,11 +73,22 @@ def test_the_lorenz96_table_quotes_the_results(size, file):
 
 def test_the_benchmark_table_quotes_the_results():
     content = json.loads((ROOT / "results" / "sbibm.json").read_text())
-    cells = [run for run in content["runs"] if run["simulations"] == 10_000]
-    assert cells
-    for run in cells:
-        nre, npe = (content["published"][run["task"]][name][1] for name in ("NRE", "NPE"))
-        assert f"| {run['task']} | {run['median']:.3f} | {nre:.3f} | {npe:.3f} |" in README
+    ours = {
+        (run["task"], run["simulations"]): run["median"]
+        for run in content["runs"]
+        if (run["method"], run["seed"]) == ("eande", 0)
+    }
+    columns = []
+    for place, budget in enumerate((1_000, 10_000)):
+        columns.append([ours.get((task, budget)) for task in TASKS])
+        for method in ("NPE-PFN", "NPE"):
+            columns.append([content["published"][task][method][place] for task in TASKS])
+    for task, *row in zip(TASKS, *columns, strict=True):
+        cells = ["–" if value is None else f"{value:.3f}" for value in row]
+        assert f"| {task} | {' | '.join(cells)} |" in README
+    assert None not in columns[0]
+    means = [f"{sum(column) / len(column):.3f}" for column in columns[:3]]
+    assert f"| mean of the ten | {' | '.join(means)} | | | |" in README
 
 
 def test_the_page_of_the_method_runs():

@@ -65,8 +65,8 @@ def diagnose(
         held_out: simulations of the same prior, used neither in training nor in calibration.
         draws: number of prior draws, at least; twenty for every datum if that is more.
         samples: rank among this many samples of every posterior, not among weighted prior draws:
-            for sharp posteriors of many parameters, which no prior draw comes near. Takes seconds
-            per datum.
+            for sharp posteriors of many parameters, which no prior draw comes near. Takes up to a
+            second per datum.
         views: what the encoder sees of a simulation, where the model was fitted with views; one
             fixed view of each is used.
         alarm: how often each check of ranks may raise an alarm about a model that is right; the

@@ -37,11 +37,13 @@ def write_page(runs: Sequence[dict[str, Any]], path: Path) -> None:
         f"{' or '.join(f'{count:,}' for count in samples)} samples per score. "
         "E&E: the default settings for all tasks, the mean over",
         "seeds of the median, and the range of the seeds' medians. They were settled on the first "
-        "five tasks; the other five were run when they stood fast.",
+        "five tasks, and by held-out nats, not scores, of slcp_distractors and lotka_volterra;",
+        "gaussian_linear_uniform, bernoulli_glm_raw and sir were run when they stood fast.",
         "NPE-PFN (TabPFN) and ensembles of five NPEs: published with NPE-PFN, over five seeds. NPE "
         "and NRE: published by sbibm. `sbi's NPE here`: sbi's defaults on",
         "the simulations of E&E's first seed. Times are of the fit alone, memory is its peak above "
-        "what was used before; both are means over seeds.\n",
+        "what was used before; both are means over seeds. Runs",
+        "shared their machine with others: for seconds that compare, see `results/fits.json`.\n",
     ]
     for budget in sorted({run["simulations"] for run in runs}):
         text.append(f"## {budget:,} simulations\n")
