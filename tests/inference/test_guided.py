@@ -75,6 +75,9 @@ def test_chains_take_over_where_rejection_needs_too_many(monkeypatch):
     _, info = posterior.sample(1_000, sampler="guided")
     assert info.chain_steps > 0
     assert info.evaluations == posterior.guide.evaluations + 14_000
+    # Few chains choose among many beginnings, too.
+    means = [posterior.sample(2, seed=seed, sampler="guided")[0].mean(1) for seed in range(200)]
+    assert (torch.cat(means) > 0).double().mean().item() == pytest.approx(0.7, abs=0.08)
     with pytest.raises(eande.BudgetExceeded, match="within 3000 evaluations"):
         posterior.sample(1_000, sampler="guided", max_evaluations=3_000)
 

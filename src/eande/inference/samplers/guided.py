@@ -66,12 +66,15 @@ _SHARE_OF_WHOLE = 0.4
 _SHARE_OF_WIDE = 0.2
 _TIMES_AS_WIDE = 2.0
 # Proposals are accepted or rejected where this share of them promises to be accepted, at most so
-# many for each sample; chains take over then. Their steps, and the beginnings among which each
-# chooses its own.
+# many for each sample; chains take over then. Their steps, the beginnings for each, among which all
+# choose, and for how many chains at least.
 _LEAST_ACCEPTED = 0.2
 _MOST_PER_SAMPLE = 10
 _STEPS = 10
 _BEGINNINGS = 2
+_FEWEST_CHAINS = 500
+# Points that are weighed at once: a few numbers of each for every component.
+_AT_ONCE = 50_000
 # A round at the posterior itself that makes weights by less than this factor more even is the last.
 _WORTHWHILE = 1.1
 
@@ -121,6 +124,11 @@ class Guide(NamedTuple):
 
     def weigh(self, posterior: Target, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return points (n, D) as parameters, and log p + s − log q of each, (n,)."""
+        parts = [self._weigh(posterior, part) for part in x.split(_AT_ONCE)]
+        phi, log_weight = zip(*parts, strict=True)
+        return torch.cat(phi), torch.cat(log_weight)
+
+    def _weigh(self, posterior: Target, x: Tensor) -> tuple[Tensor, Tensor]:
         log_prior = self.prior.unconstrained_log_prob(x)
         parts = (
             self.mixture.log_prob(x) + math.log(1 - _SHARE_OF_PRIOR),
@@ -248,76 +256,78 @@ def guided(
     """
     check_count("max_evaluations", max_evaluations, 1)
     found = posterior.guide
-    log_normalizer, error = found.normalizer()
-    news: dict[str, Any] = {
-        "rounds": found.rounds,
-        "effective_share": found.effective_share,
-        "log_normalizer": log_normalizer,
-        "normalizer_error": error,
-    }
-    enough = _MOST_PER_SAMPLE * n
-    chains = (_BEGINNINGS + _STEPS) * n
-    spent = found.evaluations
-    if found.acceptance_rate > _LEAST_ACCEPTED or max_evaluations < chains:
-
-        def propose(size: int, seed: int) -> tuple[Tensor, Tensor]:
-            return found.guide.weigh(posterior, found.guide.draw(size, seed))
-
-        accepted = Accepted.none(posterior, found.log_weight.max().item(), log_normalizer)
-        budget = max_evaluations if max_evaluations < chains + enough else enough
+    of_chains = _BEGINNINGS * max(n, _FEWEST_CHAINS) + _STEPS * n
+    of_rejection = _MOST_PER_SAMPLE * n
+    only = max_evaluations < of_chains
+    spent = 0
+    if only or found.acceptance_rate > _LEAST_ACCEPTED:
+        # What chains would need is left for them.
+        both = of_chains + of_rejection
+        budget = max_evaluations if max_evaluations < both else of_rejection
         try:
-            phi, info = accept_until(accepted, n, propose, seed, budget)
-            return phi, GuidedInfo(
-                **asdict(info) | news | {"evaluations": info.evaluations + spent}
-            )
+            return _accept(posterior, found, n, seed, budget)
         except BudgetExceeded:
             if budget == max_evaluations:
                 raise
-        spent += enough
-    phi, moved = _ends_of_chains(posterior, found.guide, n, seed)
-    return phi, GuidedInfo(
-        acceptance_rate=moved.rate,
-        log_bound=moved.log_bound - log_normalizer,
-        exceedances=0,
-        evaluations=spent + chains,
+        spent = of_rejection
+    phi, rate, unmoved, highest = _ends_of_chains(posterior, found.guide, n, seed)
+    log_normalizer, _ = found.normalizer()
+    info = SampleInfo(rate, highest - log_normalizer, 0, spent + of_chains)
+    return phi, _info(info, found, chain_steps=_STEPS, unmoved=unmoved)
+
+
+def _info(info: SampleInfo, found: Found, **of_chains: Any) -> GuidedInfo:
+    """Add what there is to say of the guide."""
+    log_normalizer, error = found.normalizer()
+    news = asdict(info) | {"evaluations": info.evaluations + found.evaluations}
+    return GuidedInfo(
         **news,
-        chain_steps=_STEPS,
-        unmoved=moved.unmoved,
+        rounds=found.rounds,
+        effective_share=found.effective_share,
+        log_normalizer=log_normalizer,
+        normalizer_error=error,
+        **of_chains,
     )
 
 
-class _Moved(NamedTuple):
-    """How chains went.
+def _accept(
+    posterior: Target, found: Found, n: int, seed: int, budget: int
+) -> tuple[Tensor, GuidedInfo]:
+    """Accept or reject proposals of a guide, within a budget."""
 
-    Args:
-        rate: the share of steps that were taken.
-        unmoved: the share of chains that took none.
-        log_bound: the largest log weight of all.
+    def propose(size: int, seed: int) -> tuple[Tensor, Tensor]:
+        return found.guide.weigh(posterior, found.guide.draw(size, seed))
+
+    log_normalizer, _ = found.normalizer()
+    accepted = Accepted.none(posterior, found.log_weight.max().item(), log_normalizer)
+    phi, info = accept_until(accepted, n, propose, seed, budget)
+    return phi, _info(info, found)
+
+
+def _ends_of_chains(
+    posterior: Target, guide: Guide, n: int, seed: int
+) -> tuple[Tensor, float, float, float]:
+    """Run ``n`` Metropolis chains whose proposals are a guide's.
+
+    Returns their ends (n, D), the share of steps that were taken, the share of chains that took
+    none, and the largest log weight.
     """
-
-    rate: float
-    unmoved: float
-    log_bound: float
-
-
-def _ends_of_chains(posterior: Target, guide: Guide, n: int, seed: int) -> tuple[Tensor, _Moved]:
-    """Return the ends of ``n`` Metropolis chains, (n, D), whose proposals are the guide's."""
     stream = torch.Generator(posterior.device).manual_seed(derive_seed(seed, "chains"))
-    first = guide.draw(_BEGINNINGS * n, derive_seed(seed, "beginnings"))
-    phi, log_weight = guide.weigh(posterior, first)
+    begun = guide.draw(_BEGINNINGS * max(n, _FEWEST_CHAINS), derive_seed(seed, "beginnings"))
+    phi, log_weight = guide.weigh(posterior, begun)
+    highest = log_weight.max()
     rows = systematic_resampling(log_weight.softmax(0), n, stream)
-    # In the order of the proposals, copies stand side by side.
+    # Copies of one beginning would stand side by side.
     rows = rows[torch.randperm(n, generator=stream, device=rows.device)]
     phi, log_weight = phi[rows], log_weight[rows]
     moves = torch.zeros(n, device=phi.device)
-    log_bound = log_weight.max()
     for step in range(_STEPS):
         other, weight = guide.weigh(posterior, guide.draw(n, derive_seed(seed, "step", step)))
         uniform = torch.rand(n, generator=stream, dtype=torch.float64, device=phi.device)
         moved = uniform.log() < weight - log_weight
         phi = torch.where(moved.unsqueeze(1), other, phi)
         log_weight = torch.where(moved, weight, log_weight)
-        log_bound = torch.maximum(log_bound, weight.max())
+        highest = torch.maximum(highest, weight.max())
         moves += moved
-    rate = moves.mean().item() / _STEPS
-    return phi, _Moved(rate, (moves == 0).double().mean().item(), log_bound.item())
+    unmoved = (moves == 0).double().mean().item()
+    return phi, moves.mean().item() / _STEPS, unmoved, highest.item()
