@@ -154,6 +154,10 @@ CASES = {
         lambda: Convolutional((1, 2, 3, 4), 2),
         r"expected a shape \(channels, length\) or \(channels, height, width\), got \(1, 2, 3, 4\)",
     ),
+    "no flag": (
+        lambda: Convolutional((1, 8), 2, places="yes"),
+        "places: expected True or False, got 'yes'",
+    ),
     "resnet": (
         lambda: ResNet(1, 2, dimensions=3),
         "expected dimensions 1 or 2 and depth 18 or 34, got 3 and 18",

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from eande.foundations.checks import InputError, check_count, show_shape
+from eande.foundations.checks import InputError, check_count, check_flag, show_shape
 from eande.networks.gaps import with_gaps
 from eande.networks.mlp import ResidualMLP
 from eande.networks.pooling import moments
@@ -73,6 +73,8 @@ class Convolutional(nn.Module):
             check_count("shape", size, 1, at_most=_LARGEST_DATUM)
         check_count("channels", shape[0], 1, at_most=_WIDEST)
         check_count("width", width, 1, at_most=_WIDEST)
+        check_flag("places", places)
+        check_flag("gaps", gaps)
         self.settings: dict[str, Any] = {
             "shape": [int(size) for size in shape],
             "outputs": int(outputs),
