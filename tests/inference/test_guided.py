@@ -82,6 +82,14 @@ def test_chains_take_over_where_rejection_needs_too_many(monkeypatch):
         posterior.sample(1_000, sampler="guided", max_evaluations=3_000)
 
 
+def test_copies_of_a_beginning_do_not_stand_side_by_side(monkeypatch):
+    monkeypatch.setattr(module, "_LEAST_ACCEPTED", 1.0)
+    monkeypatch.setattr(module, "_STEPS", 1)
+    phi, _ = posterior_of(two_modes, cube(5)).sample(2_000, sampler="guided")
+    assert len(phi.unique(dim=0)) < 1_900, "there are copies"
+    assert (phi[1:] == phi[:-1]).all(1).double().mean() < 0.005
+
+
 def test_a_bent_posterior_is_exact(chains):
     phi, _ = posterior_of(banana, cube(5)).sample(10_000, seed=0, sampler="guided")
     bent = (phi[:, 1] - 2 * phi[:, 0] ** 2 + 0.2) / 0.03
