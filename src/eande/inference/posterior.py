@@ -232,12 +232,12 @@ class Posterior:
         Args:
             n: how many.
             seed: same seed, same samples.
-            sampler: ``"rejection"`` (exact), ``"guided"`` (the same by proposals from near the
-                posterior), ``"tempered"``, ``"importance"`` (prior draws by their weights),
+            sampler: ``"rejection"`` (exact), ``"guided"`` (proposals from near the posterior,
+                accepted or rejected, or the steps of short chains), ``"tempered"``, ``"importance"`` (prior draws by their weights),
                 ``"bank"`` (rejection among prior draws), or a function
                 ``sampler(posterior, n, seed=seed, **options) -> (phi, info)``. By default the rule
-                of :mod:`eande.inference.samplers.choose`: acceptance–rejection where prior draws or
-                a guide promise that it is quick, else tempering.
+                of :mod:`eande.inference.samplers.choose`: acceptance–rejection of prior draws
+                where these promise that it is quick, else a guide, else tempering.
             options: of that sampler, such as ``bound`` or ``particles``; without a name only
                 ``max_evaluations``, the budget of both that the rule chooses from.
         """

@@ -138,8 +138,8 @@ class Prior(ABC):
         return self._as_points("x", x)
 
     def unconstrained_log_prob(self, x: Tensor) -> Tensor:
-        """Return the log density of unconstrained coordinates up to a constant.
+        """Return the log density of unconstrained coordinates, shape (n,), in float64.
 
-        Shape (n,), in float64.
+        It integrates to one: samplers mix draws of the prior with others.
         """
         return self.log_prob(self._as_points("x", x)).double()

@@ -101,7 +101,7 @@ def _check_inputs(
     settings: FitSettings, shape: torch.Size, encoder: nn.Module | str | None
 ) -> None:
     """Refuse ``inputs`` that the data or the encoder have not."""
-    if settings.inputs == "telling" and not are_vectors(shape, encoder):
+    if settings.inputs == "telling" and not _are_vectors(shape, encoder):
         raise InputError(
             f"inputs: expected 'all' for data that are no vectors, got 'telling' for shape {shape}"
         )
@@ -112,7 +112,7 @@ def _check_inputs(
         )
 
 
-def are_vectors(shape: torch.Size, encoder: nn.Module | str | None) -> bool:
+def _are_vectors(shape: torch.Size, encoder: nn.Module | str | None) -> bool:
     """Return whether every number of a datum has a place of its own."""
     if isinstance(encoder, nn.Module):
         return len(shape) == 1
