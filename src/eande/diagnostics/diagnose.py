@@ -1,7 +1,8 @@
 """diagnose: is a model calibrated, what did it learn, what do the data say of each parameter?
 
 Every held-out datum is embedded once, and all share one bank of emulated prior draws; everything
-below follows from the weights of these draws.
+below follows from the weights of these draws. Data whose posteriors few of them come near get draws
+of their own, from proposals that do (:mod:`eande.inference.candidates`), weighted likewise.
 """
 
 from dataclasses import replace
@@ -13,11 +14,19 @@ from rich.progress import track
 from torch import Tensor
 
 from eande.diagnostics.diagnosis import Diagnosis
-from eande.diagnostics.ranks import Weighed, join, rank_samples, weigh
+from eande.diagnostics.ranks import (
+    Weighed,
+    join,
+    rank_samples,
+    replaced,
+    weigh,
+    weigh_candidates,
+)
 from eande.diagnostics.uniformity import uniformity
 from eande.diagnostics.verdicts import verdicts
 from eande.foundations.checks import check_count, check_fits, check_flag, check_seed, check_share
 from eande.foundations.seeds import derive_seed, generator
+from eande.inference.candidates import propose_candidates, scores_of
 from eande.inference.held_out import check_held_out, embed_rows
 from eande.inference.model import EmbedAndEmulate
 from eande.inference.normalizer import (
@@ -40,6 +49,12 @@ _BOOTSTRAPS = 1_000
 _DRAWS_PER_DATUM = 20
 # Pareto k is estimated for this many data.
 _PARETO_DATA = 100
+# Where prior draws are too few: points that a proposal is made of, how often as many are drawn from
+# it, the rounds in which it is found, and the data whose proposals are found together.
+_CENTRES = 128
+_TIMES_CENTRES = 8
+_ROUNDS = 16
+_DATA_AT_ONCE = 50
 
 
 def diagnose(
@@ -64,9 +79,8 @@ def diagnose(
         model: fitted, perhaps calibrated.
         held_out: simulations of the same prior, used neither in training nor in calibration.
         draws: number of prior draws, at least; twenty for every datum if that is more.
-        samples: rank among this many samples of every posterior, not among weighted prior draws:
-            for sharp posteriors of many parameters, which no prior draw comes near. Takes up to a
-            second per datum.
+        samples: rank among this many samples of every posterior, not among weighted draws: another
+            way to the same, slower, up to a second per datum.
         views: what the encoder sees of a simulation, where the model was fitted with views; one
             fixed view of each is used.
         alarm: how often each check of ranks may raise an alarm about a model that is right; the
@@ -91,7 +105,14 @@ def diagnose(
     embedded = embed_rows(model, seen.y)
     draws = max(draws, _DRAWS_PER_DATUM * len(phi))
     weighed, normalizer, k = _weigh_all(model, phi, embedded, draws, seed, progress=progress)
-    if samples is not None:
+    nearer = 0
+    if samples is None and model.prior.has_density:
+        few_near = weighed.effective_draws < ENOUGH_DRAWS
+        nearer = int(few_near.sum())
+        if nearer:
+            near = _weigh_near(model, phi, embedded, few_near, draws, seed, progress=progress)
+            weighed = replaced(weighed, few_near, near)
+    elif samples is not None:
         weighed = _rank_all(model, phi, seen.y, samples, weighed.log_ratio, seed, progress=progress)
     prior_draws = model.prior_bank(model.prior, draws).phi
     # An empirical prior may have fewer draws than were asked for.
@@ -112,6 +133,7 @@ def diagnose(
         log_ratio=weighed.log_ratio.mean().item(),
         log_ratio_error=_bootstrap_error(weighed.log_ratio.numpy(), seed),
         ceiling=float(np.log(len(prior_draws) + 1)),
+        nearer=nearer,
         divergence=tuple(divergence.tolist()),
         shrinkage=tuple(shrinkage.tolist()),
         z_mean=tuple(z_mean.tolist()),
@@ -163,6 +185,51 @@ def _weigh_all(
             more = pareto_k(scores[: _PARETO_DATA - int(rows[0])])
             k = None if k is None or more is None else np.concatenate([k, more])
     return join(parts), join_normalizers(normalizers), k
+
+
+@torch.no_grad()
+def _weigh_near(
+    model: EmbedAndEmulate,
+    phi: Tensor,
+    embedded: Tensor,
+    chosen: Tensor,
+    draws: int,
+    seed: int,
+    *,
+    progress: bool,
+) -> Weighed:
+    """Weight proposals from near the posteriors of the chosen data, some data at a time."""
+    prior = model.prior
+    references, chance = _randomness(model, phi, seed)
+    prior_draws = model.prior_bank(prior, draws).phi
+    parts: list[Weighed] = []
+    batches = chosen.nonzero()[:, 0].split(_DATA_AT_ONCE)
+    for rows in track(batches, "weighting proposals", disable=not progress, transient=True):
+        near = rows.to(phi.device)
+        scores = scores_of(model, embedded[near])
+        candidates = propose_candidates(
+            scores,
+            prior,
+            phi[near],
+            _CENTRES,
+            seed=derive_seed(seed, "near", int(rows[0])),
+            times=_TIMES_CENTRES,
+            rounds=_ROUNDS,
+        )
+        flat = candidates.phi.flatten(0, 1)
+        shape = candidates.phi.shape[:2]
+        inside = prior.contains(flat).view(shape)
+        parts.append(
+            weigh_candidates(
+                candidates,
+                scores(candidates.phi).masked_fill(~inside, -torch.inf),
+                prior.log_prob(flat).view(shape),
+                prior_draws,
+                references[near],
+                chance[near],
+            )
+        )
+    return join(parts)
 
 
 @torch.no_grad()

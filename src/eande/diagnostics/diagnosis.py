@@ -46,10 +46,11 @@ class Diagnosis:
         covered: share of data whose highest-density region of that level, in per cent, holds the
             true parameters.
         log_ratio: mean log r of the true parameters in nats: 0 for the prior. It is also the
-            InfoNCE lower bound on the mutual information of parameters and data, at most
-            ``ceiling``.
+            InfoNCE lower bound on the mutual information of parameters and data.
         log_ratio_error: its standard error, by bootstrap.
-        ceiling: log (draws + 1).
+        ceiling: log (draws + 1), the most that prior draws can show of a datum.
+        nearer: number of data whose parameters were ranked among proposals from near their
+            posteriors, because fewer than 100 prior draws are effective there.
         divergence: mean KL divergence of each marginal posterior from its prior, in nats. This
             and the next three are over data whose posterior has an effective sample size of at
             least 100, NaN where there are none.
@@ -79,6 +80,7 @@ class Diagnosis:
     log_ratio: float
     log_ratio_error: float
     ceiling: float
+    nearer: int
     divergence: tuple[float, ...]
     shrinkage: tuple[float, ...]
     z_mean: tuple[float, ...]
@@ -114,7 +116,7 @@ class Diagnosis:
     @property
     def tested(self) -> bool:
         """Whether enough draws come near enough to the true parameters to test the ranks."""
-        own = (self.weighed.log_ratio - self.ceiling).exp().mean().item()
+        own = self.weighed.own_share.mean().item()
         return self.samples is not None or (self.draws >= ENOUGH_DRAWS and own <= _MOSTLY_OWN)
 
     @property

@@ -24,6 +24,24 @@ def divergence_of_weights(weights: Tensor, draws: Tensor) -> Tensor:
     return torch.stack(found, dim=1)
 
 
+def divergence_of_points(weights: Tensor, points: Tensor, draws: Tensor) -> Tensor:
+    """Return KL(marginal posterior ‖ marginal prior) per datum and parameter, (m, D).
+
+    Args:
+        weights: of the posterior of every datum on points of its own, each row of sum 1, (m, k).
+        points: (m, k, D).
+        draws: of the prior (N, D).
+    """
+    effective = 1 / weights.square().sum(1)
+    found = []
+    for d, drawn in enumerate(draws.T.contiguous()):
+        edges, prior = _bins(drawn)
+        mass = torch.zeros(len(weights), len(prior), dtype=weights.dtype, device=weights.device)
+        bin_of = torch.searchsorted(edges, points[..., d].contiguous(), right=True)
+        found.append(_divergence(mass.scatter_add(1, bin_of, weights), prior, effective))
+    return torch.stack(found, dim=1)
+
+
 def divergence_of_samples(samples: Tensor, draws: Tensor) -> Tensor:
     """Return KL(marginal posterior ‖ marginal prior) per parameter, (1, D).
 

@@ -15,6 +15,9 @@ must outnumber the data by far, or the test of uniformity must allow for it.
                                  φ_0 if u < c
     T = −‖φ − reference‖         TARP, with a reference drawn from the prior for every datum
 
+Draws of a proposal q(φ | y_i) that knows the datum but not its true parameters, one for each datum,
+serve as well, with w ∝ p r / q: they come near posteriors that no prior draw comes near.
+
 None of them can see a posterior that ignores the data: the prior's own ranks are uniform. This is
 why the held-out log ratio is reported with them.
 
@@ -30,12 +33,17 @@ References:
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor
 
-from eande.diagnostics.marginals import divergence_of_samples, divergence_of_weights
+from eande.diagnostics.marginals import (
+    divergence_of_points,
+    divergence_of_samples,
+    divergence_of_weights,
+)
+from eande.inference.candidates import Candidates
 from eande.inference.levels import mass_above, tied
 
 
@@ -91,18 +99,19 @@ class Weighed:
     """What posteriors say about data of known parameters, one row per datum.
 
     Args:
-        log_ratio: log r of the true parameters in nats, at most log (N + 1): too few draws do not
-            make it look better.
+        log_ratio: log r of the true parameters in nats: too few draws do not make it look better.
+        own_share: of the weight, that the true parameters themselves have among the draws, (m,).
         ranks: of each true parameter, (m, D).
         joint_ranks: rank by each of ``JOINT_STATISTICS``, (m,).
         mean: of the posterior, (m, D).
         deviation: its standard deviation, (m, D).
-        effective_draws: effective sample size of the prior draws, or the number of samples, (m,).
+        effective_draws: effective sample size of the draws, or the number of samples, (m,).
         divergence: of each marginal posterior from its prior in nats, (m, D), in 100 bins;
             unreliable where the effective sample size is small.
     """
 
     log_ratio: Tensor
+    own_share: Tensor
     ranks: Tensor
     joint_ranks: dict[str, Tensor]
     mean: Tensor
@@ -163,12 +172,60 @@ def weigh(
     variance = (posterior @ draws.double().square() - mean.square()).clamp(min=0)
     return Weighed(
         log_ratio=log_weights[:, 0] + math.log(scores.shape[1] + 1),
+        own_share=log_weights[:, 0].exp(),
         ranks=ranks,
         joint_ranks=joint_ranks,
         mean=mean,
         deviation=variance.sqrt(),
         effective_draws=1 / posterior.square().sum(1),
         divergence=divergence_of_weights(posterior, draws),
+    )
+
+
+def weigh_candidates(
+    candidates: Candidates,
+    scores: Tensor,
+    log_prior: Tensor,
+    draws: Tensor,
+    references: Tensor,
+    chance: Tensor,
+) -> Weighed:
+    """Weight the candidates of each of some data, and rank the true parameters among them.
+
+    This gives the same as :func:`weigh` where prior draws are too far from the true parameters.
+
+    Args:
+        candidates: of each datum, the true parameters first.
+        scores: log r of them up to a constant per datum, (m, 1 + k).
+        log_prior: the prior's log density of them, (m, 1 + k).
+        draws: of the prior, for scales and bins (N, D).
+        references: for TARP (m, D).
+        chance: uniform numbers that break ties (m,).
+    """
+    tilted = candidates.tilted(scores)
+    weights = tilted.softmax(1)
+    log_density = scores + log_prior
+    centre, scale = _centre_and_scale(draws)
+    others = candidates.phi[:, 1:]
+    ranks, joint_ranks = _rank(
+        Points(others, log_density[:, 1:], references, centre, scale),
+        Points(candidates.phi[:, :1], log_density[:, :1], references, centre, scale),
+        chance,
+        weights=weights[:, 1:],
+        own_weight=weights[:, 0],
+    )
+    posterior = tilted[:, 1:].softmax(1)
+    mean = (posterior.unsqueeze(2) * others.double()).sum(1)
+    apart = others.double() - mean.unsqueeze(1)
+    return Weighed(
+        log_ratio=candidates.log_ratio(scores),
+        own_share=weights[:, 0],
+        ranks=ranks,
+        joint_ranks=joint_ranks,
+        mean=mean,
+        deviation=(posterior.unsqueeze(2) * apart.square()).sum(1).sqrt(),
+        effective_draws=1 / posterior.square().sum(1),
+        divergence=divergence_of_points(posterior, others, draws),
     )
 
 
@@ -206,6 +263,7 @@ def rank_samples(
     )
     return Weighed(
         log_ratio=log_ratio,
+        own_share=torch.full_like(chance, 1 / (len(samples) + 1)),
         ranks=ranks,
         joint_ranks=joint_ranks,
         mean=samples.double().mean(0, keepdim=True),
@@ -223,6 +281,7 @@ def join(parts: Sequence[Weighed]) -> Weighed:
 
     return Weighed(
         log_ratio=together("log_ratio"),
+        own_share=together("own_share"),
         ranks=together("ranks"),
         joint_ranks={
             name: torch.cat([part.joint_ranks[name] for part in parts]).cpu()
@@ -233,6 +292,31 @@ def join(parts: Sequence[Weighed]) -> Weighed:
         effective_draws=together("effective_draws"),
         divergence=together("divergence"),
     )
+
+
+def replaced(weighed: Weighed, rows: Tensor, better: Weighed) -> Weighed:
+    """Return all data, with what is known better of some of them.
+
+    Args:
+        weighed: of all data.
+        rows: which data are known better, (m,).
+        better: of these, in their order.
+    """
+
+    def merged(all_data: Tensor, some: Tensor) -> Tensor:
+        found = all_data.clone()
+        found[rows] = some.to(found)
+        return found
+
+    joint_ranks = {
+        name: merged(ranks, better.joint_ranks[name]) for name, ranks in weighed.joint_ranks.items()
+    }
+    others = {
+        field.name: merged(getattr(weighed, field.name), getattr(better, field.name))
+        for field in fields(Weighed)
+        if field.name != "joint_ranks"
+    }
+    return Weighed(joint_ranks=joint_ranks, **others)
 
 
 def _centre_and_scale(draws: Tensor) -> tuple[Tensor, Tensor]:

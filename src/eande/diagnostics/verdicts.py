@@ -1,5 +1,6 @@
 """A diagnosis in words: one line per check."""
 
+import math
 from collections.abc import Iterator
 
 from eande.diagnostics.diagnosis import Diagnosis, Verdict
@@ -7,8 +8,9 @@ from eande.diagnostics.uniformity import SMALLEST, Uniformity
 from eande.inference.normalizer import ENOUGH_DRAWS
 from eande.inference.samplers.importance import UNRELIABLE
 
-# An estimate of the information closer than this to its ceiling, in nats, is no measurement.
-_NEAR = 1.0
+# Where the true parameters have more than this share of the weight, an estimate of the information
+# is within a nat of the most that the draws can show, and no measurement.
+_NEAR_CEILING = math.exp(-1)
 
 
 def verdicts(found: Diagnosis, alarm: float, *, shared: bool) -> Iterator[Verdict]:
@@ -27,13 +29,16 @@ def verdicts(found: Diagnosis, alarm: float, *, shared: bool) -> Iterator[Verdic
     noise = f"{100 * found.cv_noise:.0f} % by the finite number of draws alone"
     varies = f"C varies by {100 * found.cv_normalizer:.0f} % over data"
     yield Verdict("normaliser", None, f"{varies}, {noise}")
+    if found.nearer:
+        text = f"few prior draws come near {found.nearer} of {found.data} posteriors"
+        yield Verdict("proposals", None, f"{text}: ranked among proposals that do")
     if few > 0:
         text = (
-            f"effective sample size under {ENOUGH_DRAWS} of {found.draws:,} for "
-            f"{100 * few:.0f} % of the posteriors: checks have little power there"
+            f"effective sample size under {ENOUGH_DRAWS} for {100 * few:.0f} % of the posteriors: "
+            "checks have little power there"
         )
         left_out = "" if few == 1 else ", and the two lines on parameters leave them out"
-        yield Verdict("draws", None, f"{text}{left_out}; raise draws")
+        yield Verdict("draws", None, f"{text}{left_out}; raise draws, or samples=200")
     if found.pareto_k is not None:
         unreliable = int((found.pareto_k > UNRELIABLE).sum())
         text = f"Pareto k above {UNRELIABLE} for {unreliable} of {len(found.pareto_k)} posteriors"
@@ -47,7 +52,7 @@ def _information(found: Diagnosis) -> Iterator[Verdict]:
     yield Verdict(
         "log ratio", learned, f"{amount}: {bound if learned else 'no better than the prior'}"
     )
-    if found.log_ratio > found.ceiling - _NEAR:
+    if found.samples is None and found.weighed.own_share.mean() > _NEAR_CEILING:
         ceiling = f"near {found.ceiling:.1f} nats, all that {found.draws} draws can show"
         yield Verdict("information", None, f"{ceiling}: raise draws")
 

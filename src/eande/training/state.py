@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from eande.foundations.checks import InputError
-from eande.training.candidates import Candidates
+from eande.inference.candidates import Candidates
 from eande.training.negatives import MemoryBank
 
 Model = TypeVar("Model", bound=nn.Module)

@@ -7,7 +7,7 @@ was learned.
 
 The best moment of a fit passes quickly, so that validation must be frequent, and cheap:
 :class:`QuickScore` lets some hundred pairs pick their parameters among few candidates
-(:mod:`eande.training.candidates`). :func:`held_out_log_ratios` has the last word, on a few models.
+(:mod:`eande.inference.candidates`). :func:`held_out_log_ratios` has the last word, on a few models.
 """
 
 import copy
@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from eande.foundations.seeds import derive_seed
+from eande.inference.candidates import Candidates, propose_candidates, scores_of
 from eande.inference.model import EmbedAndEmulate
 from eande.inference.normalizer import (
     ENOUGH_DRAWS,
@@ -31,7 +32,6 @@ from eande.similarities.similarity import PairScore
 from eande.simulation.read.simulations import Simulations, first_of_groups
 from eande.simulation.read.sources import take
 from eande.simulation.read.views import View, fixed_views
-from eande.training.candidates import Candidates, Scores, propose_candidates
 from eande.training.state import TrainingState
 
 SELECTIONS = ("log_ratio", "density", "median_density", "last")
@@ -187,7 +187,7 @@ class QuickScore:
     def log_ratios(self, model: EmbedAndEmulate, candidates: Candidates) -> Tensor:
         """Return log r of the pairs (m,), by their candidates."""
         f = self.held_out.embedded(model)
-        return candidates.log_ratio(_scores(model, f)(candidates.phi))
+        return candidates.log_ratio(scores_of(model, f)(candidates.phi))
 
     def _by_prior_draws(self, model: EmbedAndEmulate) -> tuple[Tensor, float]:
         """Return log r of the pairs (m,), and the median of their effective draws."""
@@ -218,7 +218,7 @@ class QuickScore:
         phi = self.held_out.simulations.phi.to(model.device)
         f = self.held_out.embedded(model)
         state.candidates = propose_candidates(
-            _scores(model, f), model.prior, phi, _QUICK_CANDIDATES, seed=self.seed
+            scores_of(model, f), model.prior, phi, _QUICK_CANDIDATES, seed=self.seed
         )
         found = self.log_ratios(model, state.candidates)
         state.candidates = state.candidates._replace(reached=found.mean().item())
@@ -249,7 +249,7 @@ def held_out_log_ratios(model: EmbedAndEmulate, held_out: HeldOut, seed: int) ->
         total = torch.logaddexp(normalizer.log_value[short] + math.log(draws), own[short])
         found[short] = own[short] - total + math.log(draws + 1)
     elif short.any():
-        scores = _scores(model, f[short])
+        scores = scores_of(model, f[short])
         candidates = propose_candidates(
             scores,
             model.prior,
@@ -260,20 +260,3 @@ def held_out_log_ratios(model: EmbedAndEmulate, held_out: HeldOut, seed: int) ->
         )
         found[short] = candidates.log_ratio(scores(candidates.phi))
     return found
-
-
-def _scores(model: EmbedAndEmulate, f: Tensor) -> Scores:
-    """Return the scores of embedded data (m, n) as a function of candidates."""
-
-    def scores(phi: Tensor) -> Tensor:
-        if len(phi) == 1:
-            return model.similarity.score(f, model.emulate_all(phi[0]))
-        # As many data at a time as the emulator takes rows.
-        data = max(1, model.emulator_rows // phi.shape[1])
-        parts = []
-        for own, near in zip(f.split(data), phi.split(data), strict=True):
-            g = model.emulate_all(near.flatten(0, 1)).unflatten(0, near.shape[:2])
-            parts.append(model.similarity.grouped_score(own, g))
-        return torch.cat(parts)
-
-    return scores

@@ -1,4 +1,4 @@
-r"""Candidates among which the true parameters of held-out data are to be picked.
+r"""Candidates near the posteriors of many data at once, among which are the true parameters.
 
 A model is scored by log r(φ_i, y_i) = s_i − log C(y_i). With k prior draws beside the true φ_i,
 
@@ -15,6 +15,9 @@ taken that the weights (e^s p/q)^β prefer, with β as large as their number all
 around each, a Gaussian around all and a tenth of the prior make the next ones. It decides what the
 score costs, not what it is; models are compared by one set of candidates.
 
+Given y_i alone, φ_i is any of the candidates with a probability proportional to e^t. The ranks of
+:mod:`eande.diagnostics.ranks` need no more than that.
+
 References:
     Gutmann and Hyvärinen, *Noise-contrastive estimation*, 2010;
     Cappé, Guillin, Marin and Robert, *Population Monte Carlo*, 2004.
@@ -28,6 +31,7 @@ import torch
 from torch import Tensor
 
 from eande.foundations.seeds import derive_seed, generator
+from eande.inference.model import EmbedAndEmulate
 from eande.inference.samplers.resampling import systematic_resampling
 from eande.priors.prior import Prior
 
@@ -65,14 +69,42 @@ class Candidates(NamedTuple):
     log_weight: Tensor
     reached: float = 0.0
 
+    def tilted(self, scores: Tensor) -> Tensor:
+        """Return t of all, (m, 1 + k), by their scores."""
+        return scores.double() + self.log_weight
+
     def log_ratio(self, scores: Tensor) -> Tensor:
         """Return log r of the true parameters by the scores (m, 1 + k) of all, (m,)."""
-        tilted = (scores.double() + self.log_weight).logsumexp(1)
-        return scores[:, 0].double() - tilted + math.log(scores.shape[1])
+        log_total = self.tilted(scores).logsumexp(1)
+        return scores[:, 0].double() - log_total + math.log(scores.shape[1])
+
+
+def scores_of(model: EmbedAndEmulate, f: Tensor) -> Scores:
+    """Return the scores of embedded data (m, n) as a function of candidates."""
+
+    def scores(phi: Tensor) -> Tensor:
+        if len(phi) == 1:
+            return model.similarity.score(f, model.emulate_all(phi[0]))
+        # As many data at a time as the emulator takes rows.
+        data = max(1, model.emulator_rows // phi.shape[1])
+        parts = []
+        for own, near in zip(f.split(data), phi.split(data), strict=True):
+            g = model.emulate_all(near.flatten(0, 1)).unflatten(0, near.shape[:2])
+            parts.append(model.similarity.grouped_score(own, g))
+        return torch.cat(parts)
+
+    return scores
 
 
 def propose_candidates(
-    scores: Scores, prior: Prior, phi: Tensor, count: int, *, seed: int, times: int = 1
+    scores: Scores,
+    prior: Prior,
+    phi: Tensor,
+    count: int,
+    *,
+    seed: int,
+    times: int = 1,
+    rounds: int = _ROUNDS,
 ) -> Candidates:
     """Draw candidates near the posterior that a score defines, for each datum its own.
 
@@ -83,6 +115,7 @@ def propose_candidates(
         count: how many a proposal is made of.
         seed: same seed, same candidates.
         times: how often as many are drawn from the last one, k in all.
+        rounds: in which they are found, at most.
     """
     stream = generator(seed, "candidates")
     pool = prior.sample(_POOL, seed=derive_seed(seed, "pool")).to(phi)
@@ -92,7 +125,7 @@ def propose_candidates(
     score = scores(pool.unsqueeze(0)).double()
     true_x = prior.unconstrain(phi).double().unsqueeze(1)
     proposal: _Proposal | None = None
-    for _ in range(_ROUNDS):
+    for _ in range(rounds):
         log_weight = score + log_weight
         exponent = _largest_exponents(log_weight, _EFFECTIVE_SHARE * count)
         weights = (exponent.unsqueeze(1) * log_weight).softmax(1)

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch.distributions import MultivariateNormal
 
+from eande.inference.candidates import Candidates, propose_candidates
 from eande.priors.box import BoxPrior
 from eande.priors.convert import as_prior
-from eande.training.candidates import Candidates, propose_candidates
 
 DIMENSION = 10
 PRIOR = as_prior(MultivariateNormal(torch.zeros(DIMENSION), torch.eye(DIMENSION)))

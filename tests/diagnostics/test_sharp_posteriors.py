@@ -1,0 +1,75 @@
+"""Posteriors that no prior draw comes near are ranked among proposals that do."""
+
+import math
+
+import pytest
+import torch
+
+from eande.diagnostics import diagnose as module
+from eande.diagnostics.diagnose import diagnose
+from helpers.sharp_gaussians import box, gaussian
+
+NOISE = 0.02
+
+
+def found(believed, data=100, seed=0, dimension=5):
+    """The diagnosis of a Gaussian model; 13 nats in five parameters."""
+    model, simulated = gaussian(box(dimension), NOISE, believed=believed)
+    return diagnose(model, simulated(data, seed), draws=10_000, seed=seed, progress=False)
+
+
+def test_the_exact_model_is_tested_and_passes():
+    exact = found(NOISE)
+    assert exact.passed
+    assert exact.nearer == 100
+    assert "NOT TESTED" not in str(exact)
+    assert "few prior draws come near 100 of 100 posteriors" in str(exact)
+
+
+@pytest.mark.parametrize(
+    ("believed", "fault"), [(NOISE / 1.5, "too narrow"), (1.5 * NOISE, "too wide")]
+)
+def test_a_wrong_width_is_seen_and_named(believed, fault):
+    wrong = found(believed)
+    assert not wrong.passed
+    assert fault in next(verdict.text for verdict in wrong.verdicts if verdict.name == "coverage")
+
+
+def test_what_is_said_of_parameters_is_that_of_the_exact_posterior():
+    """Inside a box a posterior is normal with the noise's deviation, but near its faces."""
+    exact = found(NOISE)
+    assert exact.shrinkage == pytest.approx([1 - NOISE**2 * 3] * 5, abs=1e-3)
+    assert exact.z_rms == pytest.approx([1] * 5, abs=0.25)
+    inside = (exact.phi.abs() < 1 - 5 * NOISE).all(1)
+    deviation = exact.weighed.deviation[inside].median(0).values
+    torch.testing.assert_close(deviation, torch.full((5,), NOISE).double(), rtol=0.1, atol=0)
+    nats = math.log(2) - math.log(NOISE) - math.log(2 * math.pi * math.e) / 2
+    assert exact.log_ratio == pytest.approx(5 * nats, abs=0.6)
+
+
+def test_ten_parameters_of_sixteen_nats_are_tested():
+    model, simulated = gaussian(box(10), 0.1)
+    assert diagnose(model, simulated(100, 0), draws=10_000, progress=False).passed
+    narrow, _ = gaussian(box(10), 0.1, believed=0.1 / 1.5)
+    assert "too narrow" in str(diagnose(narrow, simulated(100, 0), draws=10_000, progress=False))
+
+
+def test_a_forgotten_weight_of_proposals_would_be_seen(monkeypatch):
+    """The sibling: proposals taken for prior draws make the exact model look wrong."""
+
+    def unweighted(*args, **options):
+        candidates = propose(*args, **options)
+        return candidates._replace(log_weight=torch.zeros_like(candidates.log_weight))
+
+    propose = module.propose_candidates
+    monkeypatch.setattr(module, "propose_candidates", unweighted)
+    assert not found(NOISE).passed
+
+
+@pytest.mark.slow
+def test_alarms_are_raised_in_95_of_100_sets_and_seldom_without_a_cause():
+    """Three hundred data a set; of three alarms at a level of 1 % some come by chance."""
+    sets = range(1, 101)
+    assert sum(not found(NOISE, 300, seed).passed for seed in sets) <= 9
+    assert sum(not found(NOISE / 1.5, 300, seed).passed for seed in sets) >= 95
+    assert sum(not found(1.5 * NOISE, 300, seed).passed for seed in sets) >= 95
