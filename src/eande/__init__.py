@@ -6,7 +6,8 @@ The map, in the order in which data flow; no folder knows a later one::
                                                   └────► diagnose
 
     eande.foundations   checks, seeds, files
-    eande.priors        BoxPrior, any torch Distribution, SamplerPrior, EmpiricalPrior
+    eande.priors        BoxPrior, ProductPrior (kinds by name), any torch Distribution,
+                        SamplerPrior, EmpiricalPrior
     eande.simulators    the synthetic tasks, Lorenz 96, the tasks of sbibm
     eande.simulation    simulate(simulator, prior, n, store=…), each(function), Simulations;
                         RandomWindow, Roll, Compose: what of a datum the encoder sees
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from eande.priors.box import BoxPrior
     from eande.priors.distribution import DistributionPrior
     from eande.priors.draws import EmpiricalPrior, SamplerPrior
+    from eande.priors.product import ProductPrior
     from eande.similarities.cosine import Cosine
     from eande.similarities.dot import Dot
     from eande.similarities.mixture import Mixture
@@ -60,6 +62,7 @@ __version__ = "0.1.0"
 # Names are loaded when first asked for: `import eande` stays quick and needs nothing but Python.
 _HOMES = {
     "BoxPrior": "priors.box",
+    "ProductPrior": "priors.product",
     "DistributionPrior": "priors.distribution",
     "SamplerPrior": "priors.draws",
     "EmpiricalPrior": "priors.draws",
@@ -102,6 +105,7 @@ _SUBMODULES = ("plots", "bridges")
 
 __all__ = [
     "BoxPrior",
+    "ProductPrior",
     "DistributionPrior",
     "SamplerPrior",
     "EmpiricalPrior",

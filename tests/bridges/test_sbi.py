@@ -221,10 +221,25 @@ def test_wrong_use_of_the_trainer_is_told():
         trainer.append_simulations(torch.zeros(3, 2), torch.zeros(3, 2), proposal=object())
     with pytest.raises(
         eande.InputError,
-        match="prior: expected a box or a torch Distribution for sbi's samplers, got a "
+        match="prior: expected a box, a product or a torch Distribution for sbi's samplers, got a "
         "EmpiricalPrior",
     ):
         as_distribution(eande.EmpiricalPrior(torch.zeros(5, 2)), torch.device("cpu"))
+
+
+def test_a_product_of_mixed_kinds_is_a_distribution_for_sbi():
+    prior = eande.ProductPrior(
+        rate=torch.distributions.LogNormal(1.1, 0.5),
+        shift=torch.distributions.Normal(0.0, 2.0),
+        share=(0, 1),
+    )
+    law = as_distribution(prior, torch.device("cpu"))
+    phi = prior.sample(100, seed=0)
+    assert torch.allclose(law.log_prob(phi), prior.log_prob(phi))
+    back = eande.DistributionPrior(law)
+    assert back.half_lines().tolist() == [0, -torch.inf, -torch.inf]
+    points = torch.tensor([[1.0, 1.0, 0.5], [1.0, 1.0, 1.5], [-1.0, 1.0, 0.5]])
+    assert back.contains(points).tolist() == [True, False, False]
 
 
 def test_what_sbi_scripts_say_is_understood_or_refused_by_name(model):

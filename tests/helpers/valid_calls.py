@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 import xarray
-from torch.distributions import Independent, Normal
+from torch.distributions import Independent, LogNormal, Normal
 
 import eande
 from conftest import quick_fit
@@ -64,6 +64,7 @@ UNCHECKED = {
         for name in (
             "BoxPrior",
             "DistributionPrior",
+            "ProductPrior",
             "SamplerPrior",
             "EmpiricalPrior",
             "Cosine",
@@ -77,7 +78,7 @@ UNCHECKED = {
         for method in ("log_prob", "unconstrained_log_prob")
     },
     **{
-        f"{name}.sample_evenly": "refuses whatever it is given: only a box can be filled evenly"
+        f"{name}.sample_evenly": "refuses whatever it is given: it cannot be filled evenly"
         for name in ("DistributionPrior", "SamplerPrior", "EmpiricalPrior")
     },
     **{
@@ -121,6 +122,7 @@ class World:
         return {
             "BoxPrior": self.box,
             "DistributionPrior": eande.DistributionPrior(self.normal),
+            "ProductPrior": eande.ProductPrior(a=LogNormal(0.0, 1.0), b=(0, 1)),
             "SamplerPrior": eande.SamplerPrior(draw_pairs),
             "EmpiricalPrior": eande.EmpiricalPrior(np.zeros((4, 2))),
         }
@@ -309,6 +311,11 @@ CALLS: dict[str, Callable[[World], Call]] = {
         {"n": count(2), "first": count(0, zero="the first"), "seed": seed(0)},
     ),
     **_prior_methods("DistributionPrior"),
+    **_prior_methods("ProductPrior"),
+    "ProductPrior.sample_evenly": lambda w: (
+        w.priors["ProductPrior"].sample_evenly,
+        {"n": count(2), "first": count(0, zero="the first"), "seed": seed(0)},
+    ),
     **_prior_methods("SamplerPrior"),
     **_prior_methods("EmpiricalPrior"),
     # Simulations.

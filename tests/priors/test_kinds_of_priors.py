@@ -10,11 +10,13 @@ import pytest
 import torch
 from torch.distributions import (
     Beta,
+    Gamma,
     Independent,
     LogNormal,
     MixtureSameFamily,
     MultivariateNormal,
     Normal,
+    Pareto,
     Uniform,
 )
 
@@ -26,6 +28,7 @@ from eande.priors.convert import law_fingerprint, prior_from_description, same_l
 from eande.priors.distribution import DistributionPrior
 from eande.priors.draws import EmpiricalPrior, SamplerPrior
 from eande.priors.prior import Prior
+from eande.priors.product import ProductPrior
 
 NAMES = ["first", "second"]
 
@@ -54,6 +57,13 @@ MAKE = {
         lambda: DistributionPrior(
             MultivariateNormal(torch.zeros(2), torch.tensor([[1.0, 0.5], [0.5, 1.0]]))
         ),
+    ],
+    "product": [
+        lambda: ProductPrior(first=LogNormal(1.1, 0.5), second=(0, 2)),
+        lambda: ProductPrior(
+            a=Gamma(torch.tensor(2.0).double(), torch.tensor(1.0).double()), b=Pareto(1.5, 3.0)
+        ),
+        lambda: ProductPrior(a=Normal(0.0, 2.0), b=Beta(2.0, 3.0)),
     ],
     "sampler": [lambda: SamplerPrior(uniform_draws, names=NAMES)],
     "empirical": [
@@ -128,6 +138,10 @@ def test_a_prior_comes_back_from_its_description(kind, make):
 def test_what_a_file_cannot_hold_is_asked_for_again():
     assert again(SamplerPrior(uniform_draws, names=NAMES)) is None
     assert again(DistributionPrior(two_normals())) is None
+    halves = MixtureSameFamily(
+        torch.distributions.Categorical(torch.ones(2)), Normal(torch.zeros(2), torch.ones(2))
+    )
+    assert again(ProductPrior(a=(0, 1), b=halves)) is None
 
 
 def test_an_unknown_kind_or_distribution_is_refused():

@@ -3,12 +3,13 @@
 import numpy as np
 import pytest
 import torch
-from torch.distributions import Independent, LogNormal, MultivariateNormal, Normal, Uniform
+from torch.distributions import Gamma, Independent, LogNormal, MultivariateNormal, Normal, Uniform
 
 from eande.priors.box import BoxPrior
 from eande.priors.convert import as_prior
 from eande.priors.distribution import DistributionPrior
 from eande.priors.draws import EmpiricalPrior, SamplerPrior
+from eande.priors.product import ProductPrior
 from eande.simulators.von_mises_fisher import VonMisesFisher
 
 PRIORS = [
@@ -17,6 +18,8 @@ PRIORS = [
     DistributionPrior(Independent(Uniform(torch.zeros(2), torch.ones(2)), 1)),
     DistributionPrior(Independent(LogNormal(torch.zeros(2), torch.ones(2)), 1)),
     DistributionPrior(MultivariateNormal(torch.zeros(2), torch.tensor([[1.0, 0.5], [0.5, 1.0]]))),
+    ProductPrior(a=LogNormal(0.0, 1.0), b=(0, 4)),
+    ProductPrior(a=Normal(0.0, 1.0), b=Gamma(2.0, 1.0)),
     SamplerPrior(lambda n, seed: np.random.default_rng(seed).normal(size=(n, 2))),
     EmpiricalPrior(torch.randn(37, 2)),
     VonMisesFisher(2).prior,
@@ -34,6 +37,9 @@ def test_every_prior_keeps_the_contract(prior):
     assert not torch.equal(phi, prior.sample(100, seed=4))
     assert prior.contains(phi).all()
     assert len(prior.names) == prior.dimension == 2
+    assert repr(prior).startswith(f"{type(prior).__name__}(")
+    assert "\n" not in repr(prior)
+    assert all(name in repr(prior) for name in prior.names)
     if prior.has_density:
         assert torch.isfinite(prior.log_prob(phi)).all()
         outside = torch.tensor([[1e9, -1e9]])

@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.distributions import Uniform
 
 from eande.foundations.checks import (
     InputError,
@@ -39,6 +40,7 @@ from eande.priors.box import BoxPrior
 from eande.priors.convert import as_prior
 from eande.priors.distribution import DistributionPrior
 from eande.priors.prior import Prior
+from eande.priors.product import ProductPrior
 from eande.simulation.read.simulations import Simulations
 from eande.training.fit import fit
 from eande.training.settings import FitSettings
@@ -52,7 +54,7 @@ try:
     )
     from sbi.inference.posteriors.base_posterior import NeuralPosterior
     from sbi.inference.potentials.base_potential import BasePotential
-    from sbi.utils import BoxUniform, mcmc_transform
+    from sbi.utils import BoxUniform, MultipleIndependent, mcmc_transform
 except ImportError as error:
     raise ImportError(
         f"this bridge needs sbi ({error}): pip install 'embed-and-emulate[sbi]'"
@@ -452,8 +454,14 @@ def as_distribution(prior: Prior, device: torch.device) -> Any:
         return BoxUniform(prior.low.to(device), prior.high.to(device), device=str(device))
     if isinstance(prior, DistributionPrior):
         return prior.distribution
+    if isinstance(prior, ProductPrior):
+        laws = [
+            Uniform(*law) if isinstance(law, tuple) else law for law in prior.marginals.values()
+        ]
+        # It moves them to the device.
+        return MultipleIndependent([law.expand((1,)) for law in laws], device=str(device))
     raise InputError(
-        "prior: expected a box or a torch Distribution for sbi's samplers, "
+        "prior: expected a box, a product or a torch Distribution for sbi's samplers, "
         f"got a {type(prior).__name__}; use sample_with='exact'"
     )
 

@@ -13,16 +13,12 @@ from eande.foundations.checks import (
     as_float_tensor,
     check_count,
     check_finite,
-    check_seed,
     check_shape,
     show,
 )
 from eande.foundations.documents import as_document
-from eande.foundations.seeds import derive_seed, generator
-from eande.priors.prior import Prior
-
-# A Sobol sequence of torch has no more points.
-_LONGEST_SEQUENCE = 2**30
+from eande.foundations.seeds import generator
+from eande.priors.prior import Prior, even_points, listed
 
 
 class BoxPrior(Prior):
@@ -64,6 +60,13 @@ class BoxPrior(Prior):
         self._edges: dict[torch.device, tuple[Tensor, Tensor]] = {}
         super().__init__(len(self.low), names)
 
+    def __repr__(self) -> str:
+        """Return the sides by name, in a line."""
+        ends = zip(self.names, self.low.tolist(), self.high.tolist(), strict=True)
+        return (
+            f"BoxPrior({listed([f'{name}=({low:.4g}, {high:.4g})' for name, low, high in ends])})"
+        )
+
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the copies on devices: another process may have other devices."""
         return self.__dict__ | {"_edges": {}}
@@ -78,12 +81,11 @@ class BoxPrior(Prior):
 
         Every single point is uniform on the box.
         """
-        check_count("first", first, 0, _LONGEST_SEQUENCE)
-        check_count("n", n, 1, _LONGEST_SEQUENCE - first)
-        check_seed("seed", seed)
-        scramble = derive_seed(seed, "even") % 2**31
-        sequence = torch.quasirandom.SobolEngine(self.dimension, scramble=True, seed=scramble)
-        return self._stretch(sequence.fast_forward(first).draw(n, dtype=torch.float64).float())
+        return self._quantiles(even_points(self.dimension, n, first=first, seed=seed))
+
+    def _quantiles(self, levels: Tensor) -> Tensor:
+        """Map points of the unit cube to the box."""
+        return self._stretch(levels.float())
 
     def _stretch(self, uniform: Tensor) -> Tensor:
         """Map the unit cube to the box."""

@@ -13,7 +13,7 @@ from torch.distributions import Distribution, Independent, constraints
 from eande.foundations.checks import InputError, show, show_shape
 from eande.foundations.documents import as_document, one_line
 from eande.foundations.seeds import global_seed
-from eande.priors.prior import Prior
+from eande.priors.prior import Prior, listed
 
 # The torch Distributions a file may name. Their arguments are tensors alone, so that loading a file
 # cannot call anything else.
@@ -68,6 +68,9 @@ class DistributionPrior(Prior):
             )
         super().__init__(event[0], names)
         self.distribution = distribution
+        # A Distribution of others may declare more than it covers: its density knows.
+        has_density = type(distribution).log_prob is not Distribution.log_prob
+        self._asks_density = has_density and describe_distribution(distribution) is None
         support = self._support()
         if support is not None and support.is_discrete:
             raise InputError(
@@ -78,11 +81,35 @@ class DistributionPrior(Prior):
             self._home = distribution.sample().device
         self._inside = self.sample(1, seed=0)
 
+    def __repr__(self) -> str:
+        """Return the Distribution's name and the parameters, in a line."""
+        law = self.distribution
+        while isinstance(law, Independent):
+            law = law.base_dist
+        return f"DistributionPrior({type(law).__name__} of {listed(self.names)})"
+
     def sample(self, n: int, *, seed: int) -> Tensor:
         """Draw ``n`` parameters through the Distribution's own sampler."""
         self._check_draws(n, seed)
         with global_seed(seed, "prior", device=self._home):
             drawn = self.distribution.sample(torch.Size([n])).cpu()
+        return self._rounded(drawn)
+
+    def _quantiles(self, levels: Tensor) -> Tensor:
+        """Return the quantiles (n, 1) of one parameter, for levels strictly between 0 and 1."""
+        assert isinstance(self.distribution, Independent)
+        law = self.distribution.base_dist
+        try:
+            found = law.icdf(levels.to(self._home)).cpu()
+        except NotImplementedError:
+            raise InputError(
+                f"design: expected 'random', got 'even': torch knows no quantiles (icdf) of "
+                f"{self.names[0]}, a {type(law).__name__}"
+            ) from None
+        return self._rounded(found)
+
+    def _rounded(self, drawn: Tensor) -> Tensor:
+        """Return draws as float32 numbers in the support."""
         phi = drawn.float()
         # Rounding to float32 may carry a draw out of the support; the neighbouring float32 number
         # on the other side of it lies inside.
@@ -109,8 +136,10 @@ class DistributionPrior(Prior):
         if support is None:
             # The Distribution declares no support: ask its density.
             return torch.isfinite(self._raw_log_prob(phi))
-        inside: Tensor = support.check(phi.to(self._home))
-        return inside.to(phi.device)
+        inside: Tensor = support.check(phi.to(self._home)).to(phi.device)
+        if self._asks_density:
+            inside[inside.clone()] = self._raw_log_prob(phi[inside]) > -torch.inf
+        return inside
 
     def _support(self) -> Any:
         """Return the Distribution's support, None where it declares none."""
@@ -134,7 +163,7 @@ class DistributionPrior(Prior):
         """Return class and parameters of a plain torch Distribution, None for any other."""
         return {
             "kind": self.kind,
-            "distribution": _describe_distribution(self.distribution),
+            "distribution": describe_distribution(self.distribution),
             "names": list(self.names),
         }
 
@@ -146,7 +175,7 @@ class DistributionPrior(Prior):
         known = as_document("prior", description, _Description)
         if known.distribution is None:
             return None
-        return cls(_make_distribution(known.distribution), names=known.names)
+        return cls(make_distribution(known.distribution), names=known.names)
 
 
 def _lower_ends(support: constraints.Constraint, size: int) -> Tensor:
@@ -168,7 +197,7 @@ def _lower_ends(support: constraints.Constraint, size: int) -> Tensor:
 
 
 @dataclass
-class _Stored:
+class Stored:
     """A torch Distribution as a file describes it.
 
     Args:
@@ -182,7 +211,7 @@ class _Stored:
     name: str
     arguments: dict[str, float | list[Any]] = field(default_factory=dict)
     double: list[str] = field(default_factory=list)
-    base: _Stored | None = None
+    base: Stored | None = None
     dimensions: int = 1
 
 
@@ -190,14 +219,15 @@ class _Stored:
 class _Description:
     """What a file holds of a Distribution; None for one that it cannot hold."""
 
-    distribution: _Stored | None
+    distribution: Stored | None
     names: list[str]
 
 
-def _describe_distribution(distribution: Distribution) -> dict[str, Any] | None:
+def describe_distribution(distribution: Distribution) -> dict[str, Any] | None:
+    """Return class and arguments of a plain torch Distribution, None for any other."""
     name = type(distribution).__name__
     if isinstance(distribution, Independent):
-        base = _describe_distribution(distribution.base_dist)
+        base = describe_distribution(distribution.base_dist)
         if base is None:
             return None
         return {
@@ -225,10 +255,11 @@ def _describe_distribution(distribution: Distribution) -> dict[str, Any] | None:
     return described
 
 
-def _make_distribution(stored: _Stored) -> Distribution:
+def make_distribution(stored: Stored) -> Distribution:
+    """Make the torch Distribution that a file describes."""
     try:
         if stored.name == "Independent" and stored.base is not None:
-            return Independent(_make_distribution(stored.base), stored.dimensions)
+            return Independent(make_distribution(stored.base), stored.dimensions)
         if stored.name not in STORED_DISTRIBUTIONS:
             raise InputError(
                 f"prior: expected one of torch's own distributions in the file, got {stored.name!r}"

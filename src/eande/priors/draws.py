@@ -20,7 +20,7 @@ from eande.foundations.checks import (
 )
 from eande.foundations.documents import as_document
 from eande.foundations.seeds import generator
-from eande.priors.prior import Prior
+from eande.priors.prior import Prior, listed
 
 
 class _DrawsOnly(Prior):
@@ -63,6 +63,11 @@ class SamplerPrior(_DrawsOnly):
         probe = as_float_tensor("prior sampler", self._call(2, 0))
         check_shape("prior sampler", probe, (2, "D"))
         super().__init__(probe.shape[1], names)
+
+    def __repr__(self) -> str:
+        """Return the function's name and the parameters, in a line."""
+        function = getattr(self._sampler, "__name__", type(self._sampler).__name__)
+        return f"SamplerPrior({function} of {listed(self.names)})"
 
     def sample(self, n: int, *, seed: int) -> Tensor:
         """Draw ``n`` parameters from the sampler."""
@@ -121,6 +126,10 @@ class EmpiricalPrior(_DrawsOnly):
         check_finite("prior draws", self.draws)
         super().__init__(self.draws.shape[1], names)
         self.distinct_draws = len(self.draws)
+
+    def __repr__(self) -> str:
+        """Return how many draws of which parameters, in a line."""
+        return f"EmpiricalPrior({len(self.draws)} draws of {listed(self.names)})"
 
     def sample(self, n: int, *, seed: int) -> Tensor:
         """Draw ``n`` parameters in random order, every draw equally often (or once more)."""

@@ -29,6 +29,14 @@ from eande.foundations.checks import (
     show_shape,
 )
 from eande.foundations.discovery import register
+from eande.foundations.seeds import derive_seed
+
+# A Sobol sequence of torch has no more points.
+_LONGEST_SEQUENCE = 2**30
+# In a line of text, so many parameters are told.
+_MOST_LISTED = 6
+# And of each so many letters.
+_LONGEST_LISTED = 60
 
 
 class Prior(ABC):
@@ -58,8 +66,17 @@ class Prior(ABC):
         check_count("number of parameters", dimension, 1)
         self.dimension = dimension
         if names is None:
-            names = [f"phi{i + 1}" for i in range(dimension)]
+            names = _default_names(dimension)
         self.names = as_names("names", names, dimension)
+
+    def __repr__(self) -> str:
+        """Return kind and names, in a line."""
+        return f"{type(self).__name__}({listed(self.names)})"
+
+    @property
+    def own_names(self) -> tuple[str, ...] | None:
+        """The names that were given, None where they are the default ones: phi1, phi2 and so on."""
+        return None if self.names == _default_names(self.dimension) else self.names
 
     def _check_draws(self, n: Any, seed: Any) -> None:
         """Refuse a number of draws or a seed that cannot be, before anything is drawn."""
@@ -111,7 +128,7 @@ class Prior(ABC):
         """Return ``n`` parameters, from the ``first`` on, of a low-discrepancy sequence, (n, D)."""
         raise InputError(
             f"design: expected 'random' for a {type(self).__name__}, got 'even': only a BoxPrior "
-            "can be filled evenly"
+            "and a ProductPrior can be filled evenly"
         )
 
     def location_and_scale(self) -> tuple[Tensor, Tensor] | None:
@@ -143,3 +160,40 @@ class Prior(ABC):
         It integrates to one: samplers mix draws of the prior with others.
         """
         return self.log_prob(self._as_points("x", x)).double()
+
+
+def _default_names(dimension: int) -> tuple[str, ...]:
+    return tuple(f"phi{i + 1}" for i in range(dimension))
+
+
+def listed(texts: Sequence[str]) -> str:
+    """Return a list in a line, of many the first ones and how many there are.
+
+    Example:
+        >>> listed(["a", "b"]), listed([str(i) for i in range(20)])
+        ('a, b', '0, 1, 2, 3, 4, 5, … (20 in all)')
+    """
+    shown = [
+        text if len(text) <= _LONGEST_LISTED else f"{text[:_LONGEST_LISTED]}…"
+        for text in texts[:_MOST_LISTED]
+    ]
+    if len(texts) > _MOST_LISTED:
+        shown.append(f"… ({len(texts)} in all)")
+    return ", ".join(shown)
+
+
+def even_points(dimension: int, n: int, *, first: int, seed: int) -> Tensor:
+    """Return part of a scrambled Sobol sequence in the unit cube, (n, D), in float64.
+
+    Args:
+        dimension: D.
+        n: how many points.
+        first: the number of the first.
+        seed: of the scrambling.
+    """
+    check_count("first", first, 0, _LONGEST_SEQUENCE)
+    check_count("n", n, 1, _LONGEST_SEQUENCE - first)
+    check_seed("seed", seed)
+    scramble = derive_seed(seed, "even") % 2**31
+    sequence = torch.quasirandom.SobolEngine(dimension, scramble=True, seed=scramble)
+    return sequence.fast_forward(first).draw(n, dtype=torch.float64)
