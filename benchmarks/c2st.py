@@ -28,9 +28,10 @@ import numpy as np
 import torch
 
 from eande.diagnostics.two_sample import c2st
+from eande.foundations.provenance import provenance
 from eande.foundations.seeds import generator
 from eande.simulators.sbibm import TASKS, read_reference
-from eande.studies.records import ResultFile, provenance, read_results
+from eande.studies.records import ResultFile, read_results
 from eande.studies.sbibm.wheel import fetch_wheel
 from eande.studies.schema import Findings
 

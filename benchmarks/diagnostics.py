@@ -22,10 +22,11 @@ from torch import Tensor
 import eande
 from eande.diagnostics.ranks import Weighed, weigh
 from eande.diagnostics.uniformity import uniformity
+from eande.foundations.provenance import provenance
 from eande.networks.mlp import ResidualMLP
 from eande.simulators.von_mises_fisher import VonMisesFisher
 from eande.studies.lorenz96.through_sbi import Quiet
-from eande.studies.records import ResultFile, provenance
+from eande.studies.records import ResultFile
 
 NOISE = 0.1
 FAULTS = ("exact", "too wide", "too narrow", "shifted", "one mode lost", "the prior")

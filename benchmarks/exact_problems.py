@@ -29,8 +29,9 @@ import torch
 from torch import Tensor
 
 import eande
+from eande.foundations.provenance import provenance
 from eande.simulators.exact_problems import PROBLEMS, ExactProblem
-from eande.studies.records import StoredRuns, provenance
+from eande.studies.records import StoredRuns
 from eande.studies.schema import Provenance
 
 LEVELS = (50, 80, 95)

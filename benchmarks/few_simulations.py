@@ -37,9 +37,10 @@ from torch import Tensor
 from torch.distributions import MultivariateNormal
 
 import eande
+from eande.foundations.provenance import provenance
 from eande.plots.style import ACCENT, COLORS, OURS, Figure
 from eande.studies.lorenz96.through_sbi import Quiet
-from eande.studies.records import StoredRuns, provenance
+from eande.studies.records import StoredRuns
 from eande.studies.schema import Provenance
 
 A = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [1.0, -1.0], [0.5, 2.0]])

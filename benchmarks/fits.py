@@ -31,10 +31,11 @@ import torch
 from torch import Tensor
 
 import eande
+from eande.foundations.provenance import provenance
 from eande.simulators.sbibm import TASKS
 from eande.studies.lorenz96.through_sbi import Quiet
 from eande.studies.memory import PeakAnonymous
-from eande.studies.records import StoredRuns, provenance
+from eande.studies.records import StoredRuns
 from eande.studies.schema import Provenance
 from eande.training.validation import HeldOut, held_out_log_ratios
 

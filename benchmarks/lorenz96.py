@@ -25,9 +25,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from eande.foundations.provenance import provenance
 from eande.simulators.lorenz96 import Lorenz96
 from eande.simulators.lorenz96_system import FIRST_PIECES
-from eande.studies.records import ResultFile, provenance
+from eande.studies.records import ResultFile
 
 SEED = 0
 LIBRARIES = ("numba", "torchdiffeq", "diffrax", "jax")

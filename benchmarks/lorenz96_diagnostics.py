@@ -20,13 +20,14 @@ from torch import Tensor
 
 import eande
 from eande.diagnostics.belonging import SCORES
+from eande.foundations.provenance import provenance
 from eande.foundations.seeds import derive_seed, generator
 from eande.simulators.lorenz96 import Lorenz96
 from eande.studies.lorenz96 import data as study_data
 from eande.studies.lorenz96.methods import train
 from eande.studies.lorenz96.sizes import SIZES as STUDY_SIZES
 from eande.studies.lorenz96.sizes import WINDOWS
-from eande.studies.records import ResultFile, provenance
+from eande.studies.records import ResultFile
 
 LEVEL = 0.01
 

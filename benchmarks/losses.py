@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 
 import eande
+from eande.foundations.provenance import provenance
 from eande.inference.normalizer import coefficient_of_variation, estimate_normalizer
-from eande.studies.records import ResultFile, provenance
+from eande.studies.records import ResultFile
 from eande.training.validation import held_out_score
 from similarities import oscillation
 

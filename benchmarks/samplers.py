@@ -30,11 +30,12 @@ from scipy import stats
 from torch import Tensor, nn
 
 import eande
+from eande.foundations.provenance import provenance
 from eande.inference.samplers.tempered import tempered
 from eande.priors.convert import as_prior
 from eande.similarities.dot import Dot
 from eande.simulators.sbibm import TASKS
-from eande.studies.records import ResultFile, provenance
+from eande.studies.records import ResultFile
 
 D = 10
 OBSERVED = torch.linspace(-0.8, 0.8, D)

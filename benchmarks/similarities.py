@@ -20,10 +20,11 @@ from typing import Any
 import numpy as np
 
 import eande
+from eande.foundations.provenance import provenance
 from eande.inference.normalizer import estimate_normalizer
 from eande.priors.prior import Prior
 from eande.simulators.sbibm import TASKS
-from eande.studies.records import ResultFile, provenance
+from eande.studies.records import ResultFile
 from eande.training.validation import held_out_score
 
 SIMILARITIES: dict[str, dict[str, Any]] = {

@@ -34,10 +34,11 @@ import numpy as np
 import torch
 
 import eande
+from eande.foundations.provenance import provenance
 from eande.foundations.seeds import generator
 from eande.simulation.read.views import draw_view
 from eande.studies.memory import PeakAnonymous
-from eande.studies.records import ResultFile, provenance
+from eande.studies.records import ResultFile
 
 PRIOR = eande.BoxPrior([-1, -1], [1, 1])
 SHAPE = (250, 396)

@@ -52,7 +52,8 @@ from faults import KINDS, OPERATIONS, Fault, install
 
 import eande
 from eande.foundations.files import StorageError, read_tensors, write_tensors
-from eande.studies.records import ResultFile, StoredRuns, provenance
+from eande.foundations.provenance import provenance
+from eande.studies.records import ResultFile, StoredRuns
 
 # The documents of every kind, and what reads them, are those of the tests.
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))

@@ -37,9 +37,10 @@ from typing import Any
 import torch
 
 import eande
+from eande.foundations.provenance import provenance
 from eande.simulators.sbibm import TASKS
 from eande.studies.lorenz96.through_sbi import Quiet
-from eande.studies.records import ResultFile, provenance, read_results
+from eande.studies.records import ResultFile, read_results
 from eande.studies.schema import Findings
 
 # A new ratio may be so many times the committed one.

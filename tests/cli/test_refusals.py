@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from eande.cli.app import app
-from eande.studies import records
+from eande.foundations import provenance
 from helpers.command_line import refused
 
 
@@ -60,9 +60,9 @@ def test_an_output_that_is_a_file_is_refused_at_once(tmp_path):
 def test_a_copy_in_another_repository_names_no_commit(tmp_path, monkeypatch):
     monkeypatch.delenv("EANDE_COMMIT", raising=False)
     subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
-    (tmp_path / "records.py").write_text("")
-    monkeypatch.setattr(records, "__file__", str(tmp_path / "records.py"))
-    assert records.provenance()["commit"] is None
+    (tmp_path / "provenance.py").write_text("")
+    monkeypatch.setattr(provenance, "__file__", str(tmp_path / "provenance.py"))
+    assert provenance.provenance()["commit"] is None
 
 
 def test_silly_arguments_get_a_clear_line():

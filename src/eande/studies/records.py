@@ -1,20 +1,12 @@
 """Result files: what was run, with what, where and when, beside every number."""
 
 import json
-import os
-import platform
-import shutil
-import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from datetime import UTC, datetime
-from importlib import metadata
 from itertools import chain
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from eande.foundations.checks import InputError, check_same
 from eande.foundations.documents import as_document, import_msgspec
@@ -29,52 +21,11 @@ from eande.foundations.locks import locked
 from eande.foundations.paths import as_path
 from eande.studies.schema import Findings
 
-_LIBRARIES = ("embed-and-emulate", "torch", "numpy", "scipy", "lightning", "safetensors")
 _REMEDY = "use another --output, or move the file away"
 # A file is locked while it is read and written, which takes far less.
 _SECONDS_TO_LOCK = 60.0
 # Levels of brackets; ours have fewer than ten.
 _DEEPEST = 50
-
-
-def provenance(*more: str) -> dict[str, Any]:
-    """Return versions of libraries, hardware, commit and date.
-
-    A commit ends in ``-dirty`` where files differ from it. Where the working tree is a copy without
-    its history, the environment variable EANDE_COMMIT names the commit.
-
-    Args:
-        more: further libraries; the version is None where one is not installed.
-    """
-    installed = {found.name: found.version for found in metadata.distributions()}
-    return {
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "commit": os.environ.get("EANDE_COMMIT") or _commit(),
-        "python": platform.python_version(),
-        "versions": {name: installed.get(name) for name in (*_LIBRARIES, *more)},
-        "hardware": {
-            "machine": platform.machine(),
-            "cores": os.cpu_count(),
-            "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
-        },
-    }
-
-
-def _commit() -> str | None:
-    git = shutil.which("git")
-    if git is None:
-        return None
-    here = Path(__file__)
-
-    def ask(*words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [git, *words], cwd=here.parent, capture_output=True, text=True, check=False
-        )
-
-    if ask("ls-files", "--error-unmatch", here.name).returncode:
-        return None  # installed inside somebody else's repository, or in none
-    described = ask("describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
-    return described.stdout.strip() or None
 
 
 def read_results(path: Path, kind: type) -> dict[str, Any]:

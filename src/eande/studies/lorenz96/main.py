@@ -10,6 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from eande.foundations.provenance import provenance
 from eande.studies.lorenz96.data import Data, make_data
 from eande.studies.lorenz96.methods import MEMBERS, Fitted, fit_all, recorded_settings
 from eande.studies.lorenz96.physics import measure_physics
@@ -17,7 +18,7 @@ from eande.studies.lorenz96.pictures import keep_pictures, read_pictures, save_p
 from eande.studies.lorenz96.ring import measure
 from eande.studies.lorenz96.schema import MainResults
 from eande.studies.lorenz96.sizes import WINDOWS, choose_size
-from eande.studies.records import StoredRuns, provenance
+from eande.studies.records import StoredRuns
 
 
 def run_main(

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from eande.foundations.checks import EandeWarning
+from eande.foundations.provenance import provenance
 from eande.inference.model import EmbedAndEmulate
 from eande.simulators.lorenz96 import Lorenz96
 from eande.studies.lorenz96.data import make_data
@@ -23,7 +24,7 @@ from eande.studies.lorenz96.methods import train
 from eande.studies.lorenz96.schema import KINDS
 from eande.studies.lorenz96.sizes import Size, choose_size
 from eande.studies.lorenz96.through_sbi import as_sbi_does
-from eande.studies.records import ResultFile, check_head, provenance
+from eande.studies.records import ResultFile, check_head
 
 PHIS = 10_000
 _WARM_UP = 5

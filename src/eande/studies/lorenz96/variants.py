@@ -16,6 +16,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from eande.foundations.provenance import provenance
 from eande.studies.lorenz96.baselines import BASELINES, train_baseline
 from eande.studies.lorenz96.data import Data, make_data
 from eande.studies.lorenz96.methods import fit_settings, train
@@ -23,7 +24,7 @@ from eande.studies.lorenz96.pictures import keep_pictures
 from eande.studies.lorenz96.ring import measure
 from eande.studies.lorenz96.schema import KINDS
 from eande.studies.lorenz96.sizes import Size, choose_size
-from eande.studies.records import StoredRuns, provenance
+from eande.studies.records import StoredRuns
 
 _LOSSES = {"L_sym": {}, "L_ΦY only": {"loss": "phi_y"}, "L_YΦ only": {"loss": "y_phi"}}
 _SEARCH: dict[str, list[dict[str, Any]]] = {

@@ -21,10 +21,11 @@ from torch import Tensor
 
 from eande.diagnostics.two_sample import c2st_of_pairs
 from eande.foundations.checks import InputError, check_choice
+from eande.foundations.provenance import provenance
 from eande.simulation.simulate import simulate
 from eande.simulators.sbibm import OBSERVATIONS, TASKS, Reference, read_reference
 from eande.studies.memory import PeakAnonymous
-from eande.studies.records import StoredRuns, check_head, provenance, read_results
+from eande.studies.records import StoredRuns, check_head, read_results
 from eande.studies.sampling import sample_or_resample
 from eande.studies.sbibm.published import PUBLISHED
 from eande.studies.sbibm.schema import SbibmResults

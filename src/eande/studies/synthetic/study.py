@@ -18,6 +18,7 @@ import torch
 
 from eande.foundations.checks import check_choice
 from eande.foundations.processes import process_pool
+from eande.foundations.provenance import provenance
 from eande.foundations.seeds import global_seed
 from eande.inference.model import EmbedAndEmulate
 from eande.networks.mlp import ResidualMLP
@@ -25,7 +26,7 @@ from eande.similarities.cosine import Cosine
 from eande.simulation.run.blocks import SimulationError
 from eande.simulation.simulate import simulate
 from eande.simulators.von_mises_fisher import VonMisesFisher
-from eande.studies.records import StoredRuns, provenance
+from eande.studies.records import StoredRuns
 from eande.studies.synthetic.measures import evaluate
 from eande.studies.synthetic.schema import PAPER_L1, SyntheticResults
 from eande.studies.synthetic.tables import summarize
