@@ -14,11 +14,12 @@ The map, in the order in which data flow; no folder knows a later one::
     eande.networks      encoders and the latent emulator
     eande.similarities  Cosine (the paper's), Dot, Mixture: where embeddings lie, how near they are
     eande.inference     the model, load(path), ensemble(models), model.posterior(y): log_prob,
-                        log_ratio, sample, map, summary
+                        log_ratio, sample, map, summary; predict(posterior, simulator)
     eande.training      fit(simulations, prior, settings=FitSettings(…)), FitSettings.paper(…)
     eande.calibration   calibrated, info = calibrate(model, held_out)
-    eande.diagnostics   diagnose(model, held_out), identifiability(model, simulations),
-                        Belongs(model, held_out)(y), predictive_check(model, y, simulator)
+    eande.diagnostics   diagnose(model, held_out), diagnose_near(model, y, simulator),
+                        identifiability(model, simulations), Belongs(model, held_out)(y),
+                        predictive_check(model, y, simulator)
     eande.bridges       sbi (EE, Potential, as_posterior), arviz (to_arviz)
     eande.plots         figures of all of these
     eande.studies       the paper's tables and figures, and the common benchmark
@@ -34,11 +35,13 @@ if TYPE_CHECKING:
     from eande.diagnostics.diagnose import diagnose
     from eande.diagnostics.diagnosis import Diagnosis
     from eande.diagnostics.identifiability import Identifiability, identifiability
+    from eande.diagnostics.near import diagnose_near
     from eande.foundations.checks import EandeWarning, InputError, UserCodeError
     from eande.inference.ensemble import ensemble
     from eande.inference.loading import load
     from eande.inference.model import EmbedAndEmulate
     from eande.inference.posterior import Posterior
+    from eande.inference.predict import predict
     from eande.inference.samplers.importance import resample
     from eande.inference.samplers.rejection import BudgetExceeded, SampleInfo
     from eande.priors.box import BoxPrior
@@ -88,7 +91,9 @@ _HOMES = {
     "SampleInfo": "inference.samplers.rejection",
     "BudgetExceeded": "inference.samplers.rejection",
     "resample": "inference.samplers.importance",
+    "predict": "inference.predict",
     "diagnose": "diagnostics.diagnose",
+    "diagnose_near": "diagnostics.near",
     "Diagnosis": "diagnostics.diagnosis",
     "identifiability": "diagnostics.identifiability",
     "Identifiability": "diagnostics.identifiability",
@@ -131,7 +136,9 @@ __all__ = [
     "SampleInfo",
     "BudgetExceeded",
     "resample",
+    "predict",
     "diagnose",
+    "diagnose_near",
     "Diagnosis",
     "identifiability",
     "Identifiability",

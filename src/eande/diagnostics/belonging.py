@@ -47,11 +47,10 @@ from eande.foundations.checks import (
 )
 from eande.inference.held_out import MODEL, check_held_out
 from eande.inference.model import EmbedAndEmulate
-from eande.priors.draws import EmpiricalPrior
+from eande.inference.predict import predicted
 from eande.simulation.read.simulations import Simulations
 from eande.simulation.read.views import View
 from eande.simulation.run.blocks import Simulator
-from eande.simulation.simulate import simulate
 
 SCORES = ("image", "activations", "summaries")
 _DRAWS = 20_000
@@ -185,10 +184,12 @@ class Belongs:
 def predictive_check(
     model: EmbedAndEmulate,
     y: Any,
-    simulator: Simulator,
+    simulator: Simulator | None = None,
     *,
     n: int = 500,
+    simulations: Simulations | None = None,
     views: View | None = None,
+    executor: Any = None,
     seed: int = 0,
     progress: bool = True,
 ) -> Belonging:
@@ -200,14 +201,15 @@ def predictive_check(
     Args:
         model: fitted.
         y: the observation, of the model's ``y_shape``.
-        simulator: as for :func:`eande.simulate`.
+        simulator: as for :func:`eande.simulate`; not needed where there are simulations.
         n: number of simulations.
+        simulations: made before, by :func:`eande.predict` of this posterior, instead of new ones.
         views: what the encoder sees of a simulation, where the model was fitted with views.
+        executor: where to simulate, as for :func:`eande.simulate`.
         seed: of samples and simulations.
         progress: whether to show progress bars.
     """
     check_instance("model", model, EmbedAndEmulate, MODEL)
-    check_function("simulator", simulator, "(phi, rng)")
     if views is not None:
         check_function("views", views, "(y, generator)")
     check_seed("seed", seed)
@@ -215,18 +217,17 @@ def predictive_check(
     observed = as_float_tensor("y", y)
     check_shape("y", observed, model.y_shape)
     check_count("n", n, _FEWEST)
-    samples = model.posterior(observed).sample(n, seed=seed)[0]
-    # In one block: an empirical prior hands out each of its draws once before it repeats any.
-    made = simulate(
-        simulator, EmpiricalPrior(samples), n, seed=seed, block_size=n, progress=progress
+    made = predicted(
+        model.posterior(observed),
+        simulator,
+        n,
+        simulations,
+        fewest=_FEWEST,
+        executor=executor,
+        seed=seed,
+        progress=progress,
     )
-    if len(made) < _FEWEST:
-        raise InputError(
-            f"simulator: expected at least {_FEWEST} of {n} simulations to succeed, "
-            f"got {len(made)}; ask for more (n=)"
-        )
-    replicates = Simulations(made.phi, made.y, torch.arange(len(made)))
-    return Belongs(model, replicates, views=views, progress=progress)(observed)
+    return Belongs(model, made, views=views, progress=progress)(observed)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ import torch
 from rich.progress import track
 from torch import Tensor
 
-from eande.diagnostics.diagnosis import Diagnosis
+from eande.diagnostics.diagnosis import Diagnosis, Near
 from eande.diagnostics.ranks import (
     Weighed,
     join,
@@ -46,7 +46,8 @@ LEVELS = (50, 80, 95)
 # Weights computed at once: 32 MB in float64, of which a dozen copies are alive.
 _WEIGHTS_AT_ONCE = 4_000_000
 _BOOTSTRAPS = 1_000
-_DRAWS_PER_DATUM = 20
+# Draws that data share outnumber them by this factor, else the test of ranks allows for it.
+DRAWS_PER_DATUM = 20
 # Pareto k is estimated for this many data.
 _PARETO_DATA = 100
 # Where prior draws are too few: points that a proposal is made of, how often as many are drawn from
@@ -103,7 +104,7 @@ def diagnose(
         check_fits("samples", samples, 4 * model.prior.dimension)
     phi = seen.phi.to(model.device)
     embedded = embed_rows(model, seen.y)
-    draws = max(draws, _DRAWS_PER_DATUM * len(phi))
+    draws = max(draws, DRAWS_PER_DATUM * len(phi))
     weighed, normalizer, k = _weigh_all(model, phi, embedded, draws, seed, progress=progress)
     nearer = 0
     if samples is None and model.prior.has_density:
@@ -115,16 +116,62 @@ def diagnose(
     elif samples is not None:
         weighed = _rank_all(model, phi, seen.y, samples, weighed.log_ratio, seed, progress=progress)
     prior_draws = model.prior_bank(model.prior, draws).phi
-    # An empirical prior may have fewer draws than were asked for.
-    few = len(prior_draws) < _DRAWS_PER_DATUM * len(phi) and samples is None
-    shared = len(prior_draws) if few else None
-    prior_deviation = prior_draws.double().std(0).cpu()
-    divergence, shrinkage, z_mean, z_rms = _averages(weighed, phi.cpu(), prior_deviation)
-    found = Diagnosis(
+    return conclude(
+        weighed,
         names=model.prior.names,
+        phi=phi,
+        draws=prior_draws,
+        samples=samples,
+        nearer=nearer,
+        normalizer=normalizer,
+        norm=model.similarity.features(embedded).norm(dim=-1).flatten(),
+        pareto_k=k,
+        alarm=alarm,
+        seed=seed,
+    )
+
+
+def conclude(
+    weighed: Weighed,
+    *,
+    names: tuple[str, ...],
+    phi: Tensor,
+    draws: Tensor,
+    samples: int | None,
+    nearer: int,
+    normalizer: Normalizer,
+    norm: Tensor,
+    pareto_k: np.ndarray | None,
+    alarm: float,
+    seed: int,
+    near: Near | None = None,
+) -> Diagnosis:
+    """Return what the weights of draws say about a model, and the verdicts on it.
+
+    Args:
+        weighed: everything per datum.
+        names: of the parameters.
+        phi: true parameters (m, D).
+        draws: of what is known of them before the data, (N, D): the prior, or a proposal.
+        samples: of each posterior, where these and not draws were ranked among.
+        nearer: number of data that were ranked among proposals.
+        normalizer: of each datum.
+        norm: of each embedded datum, (m,).
+        pareto_k: of the weights of some data.
+        alarm: how often each check of ranks may raise an alarm about a model that is right.
+        seed: of the bootstrap.
+        near: how the data were simulated, where that was near an observation.
+    """
+    # An empirical prior may have fewer draws than were asked for.
+    few = len(draws) < DRAWS_PER_DATUM * len(phi) and samples is None
+    shared = len(draws) if few else None
+    deviation = draws.double().std(0).cpu()
+    divergence, shrinkage, z_mean, z_rms = _averages(weighed, phi.cpu(), deviation)
+    found = Diagnosis(
+        names=names,
         phi=phi.cpu(),
-        prior_deviation=prior_deviation,
-        draws=len(prior_draws),
+        prior_deviation=deviation,
+        draws=len(draws),
         samples=samples,
         weighed=weighed,
         sbc=tuple(uniformity(ranks, shared) for ranks in weighed.ranks.T),
@@ -132,17 +179,18 @@ def diagnose(
         covered={level: (weighed.level < level / 100).double().mean().item() for level in LEVELS},
         log_ratio=weighed.log_ratio.mean().item(),
         log_ratio_error=_bootstrap_error(weighed.log_ratio.numpy(), seed),
-        ceiling=float(np.log(len(prior_draws) + 1)),
+        ceiling=float(np.log(len(draws) + 1)),
         nearer=nearer,
         divergence=tuple(divergence.tolist()),
         shrinkage=tuple(shrinkage.tolist()),
         z_mean=tuple(z_mean.tolist()),
         z_rms=tuple(z_rms.tolist()),
         log_normalizer=normalizer.log_value.cpu(),
-        norm=model.similarity.features(embedded).norm(dim=-1).flatten().cpu(),
+        norm=norm.cpu(),
         cv_normalizer=coefficient_of_variation(normalizer.log_value),
         cv_noise=normalizer.error.square().mean().sqrt().item(),
-        pareto_k=k,
+        pareto_k=pareto_k,
+        near=near,
     )
     return replace(found, verdicts=tuple(verdicts(found, alarm, shared=shared is not None)))
 

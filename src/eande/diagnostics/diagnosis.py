@@ -30,8 +30,24 @@ class Verdict:
 
 
 @dataclass(frozen=True)
+class Near:
+    """How data were simulated near an observation.
+
+    Args:
+        tried: number of simulations.
+        failed: how many of them gave no data.
+    """
+
+    tried: int
+    failed: int
+
+
+@dataclass(frozen=True)
 class Diagnosis:
     """What held-out simulations say about a model; ``print(diagnosis)`` says it in words.
+
+    Of :func:`eande.diagnose_near`, all that is relative to the prior here is relative to the
+    observation's posterior, from which the true parameters were drawn, and so are ``draws``.
 
     Args:
         names: of the parameters.
@@ -65,6 +81,7 @@ class Diagnosis:
         cv_noise: the part of it that the finite number of draws explains.
         pareto_k: of the weights of up to 100 data, above 0.7 where prior draws are too few for
             importance sampling; None without ArviZ.
+        near: how the data were simulated, where that was near an observation.
         verdicts: all of this in words.
     """
 
@@ -90,6 +107,7 @@ class Diagnosis:
     cv_normalizer: float
     cv_noise: float
     pareto_k: np.ndarray | None
+    near: Near | None = None
     verdicts: tuple[Verdict, ...] = ()
 
     @property

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator
 
-from eande.diagnostics.diagnosis import Diagnosis, Verdict
+from eande.diagnostics.diagnosis import Diagnosis, Near, Verdict
 from eande.diagnostics.uniformity import SMALLEST, Uniformity
 from eande.inference.normalizer import ENOUGH_DRAWS
 from eande.inference.samplers.importance import UNRELIABLE
@@ -21,6 +21,11 @@ def verdicts(found: Diagnosis, alarm: float, *, shared: bool) -> Iterator[Verdic
         alarm: how often each check of ranks may raise an alarm about a model that is right.
         shared: whether data share prior draws that are too few to stand for the prior.
     """
+    if found.near is not None:
+        yield from _near(found, found.near)
+        yield from _calibration(found, alarm, shared)
+        yield from _few_draws(found)
+        return
     yield from _information(found)
     yield from _calibration(found, alarm, shared)
     few = (found.weighed.effective_draws < ENOUGH_DRAWS).double().mean().item()
@@ -32,17 +37,38 @@ def verdicts(found: Diagnosis, alarm: float, *, shared: bool) -> Iterator[Verdic
     if found.nearer:
         text = f"few prior draws come near {found.nearer} of {found.data} posteriors"
         yield Verdict("proposals", None, f"{text}: ranked among proposals that do")
-    if few > 0:
-        text = (
-            f"effective sample size under {ENOUGH_DRAWS} for {100 * few:.0f} % of the posteriors: "
-            "checks have little power there"
-        )
-        left_out = "" if few == 1 else ", and the two lines on parameters leave them out"
-        yield Verdict("draws", None, f"{text}{left_out}; raise draws, or samples=200")
+    yield from _few_draws(found)
     if found.pareto_k is not None:
         unreliable = int((found.pareto_k > UNRELIABLE).sum())
         text = f"Pareto k above {UNRELIABLE} for {unreliable} of {len(found.pareto_k)} posteriors"
         yield Verdict("importance", None, text)
+
+
+def _few_draws(found: Diagnosis) -> Iterator[Verdict]:
+    few = (found.weighed.effective_draws < ENOUGH_DRAWS).double().mean().item()
+    if few == 0:
+        return
+    text = (
+        f"effective sample size under {ENOUGH_DRAWS} for {100 * few:.0f} % of the posteriors: "
+        "checks have little power there"
+    )
+    if found.near is not None:
+        yield Verdict("draws", None, f"{text}; raise draws")
+        return
+    left_out = "" if few == 1 else ", and the two lines on parameters leave them out"
+    yield Verdict("draws", None, f"{text}{left_out}; raise draws, or samples=200")
+
+
+def _near(found: Diagnosis, near: Near) -> Iterator[Verdict]:
+    """Say what was looked at; how much the data tell there is no reason for an alarm."""
+    failed = f"; {near.failed} of {near.tried} failed" if near.failed else ""
+    yield Verdict(
+        "simulations",
+        None,
+        f"{found.data} near the observation, of parameters from its posterior{failed}",
+    )
+    amount = f"{found.log_ratio:.2f} ± {found.log_ratio_error:.2f} nats"
+    yield Verdict("log ratio", None, f"{amount}: what another datum adds to that posterior")
 
 
 def _information(found: Diagnosis) -> Iterator[Verdict]:
@@ -75,8 +101,13 @@ def _calibration(found: Diagnosis, alarm: float, shared: bool) -> Iterator[Verdi
         return
     # An alarm is right however few the draws; only its absence proves nothing.
     yield from (verdict for verdict in checks if verdict.passed is False)
-    where = f"of {found.draws} prior draws hardly any comes near the true parameters"
-    remedy = "raise draws, or rank among samples=200 of every posterior"
+    if found.near is None:
+        drawn = "prior draws"
+        remedy = "raise draws, or rank among samples=200 of every posterior"
+    else:
+        drawn = "samples of the posterior"
+        remedy = "raise draws"
+    where = f"of {found.draws} {drawn} hardly any comes near the true parameters"
     yield Verdict("calibration", None, f"NOT TESTED: {where}; {remedy}")
 
 
