@@ -139,6 +139,20 @@ def test_a_check_of_windows_sees_windows():
         eande.predictive_check(model, torch.randn(20), simulator, n=50)
 
 
+def test_simulations_made_before_serve_as_new_ones(held_out):
+    task = VonMisesFisher(8, seed=0)
+    model = exact_model(task)
+    y = held_out.y[0]
+    predicted = eande.predict(model.posterior(y), task, 200, progress=False)
+    again = eande.predictive_check(model, y, simulations=predicted, progress=False)
+    anew = eande.predictive_check(model, y, task, n=200, progress=False)
+    assert torch.equal(again.p_value, anew.p_value)
+    with pytest.raises(eande.InputError, match="simulator: expected a function"):
+        eande.predictive_check(model, y)
+    with pytest.raises(eande.InputError, match="simulations: expected at least 100 of 50"):
+        eande.predictive_check(model, y, simulations=predicted[:50])
+
+
 def test_too_few_simulations_are_told_where_none_is_as_strange(held_out):
     model = exact_model(VonMisesFisher(8, seed=0))
     judged = eande.Belongs(
