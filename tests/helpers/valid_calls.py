@@ -623,7 +623,12 @@ CALLS: dict[str, Callable[[World], Call]] = {
     ),
     "Posterior.summary": lambda w: (
         w.posterior.summary,
-        {"samples": count(10), "level": share(0.9), "seed": seed(0)},
+        {
+            "samples": count(10),
+            "level": share(0.9),
+            "derived": instance({"sum": lambda p: p["a"] + p["b"]}, **_OPTIONAL),
+            "seed": seed(0),
+        },
     ),
     "Posterior.sample": lambda w: (
         w.posterior.sample,

@@ -26,6 +26,7 @@ from eande.foundations.checks import (
     check_shape,
     check_share,
 )
+from eande.inference.derived import Derived, check_derived
 from eande.inference.normalizer import ENOUGH_DRAWS, PriorBank
 from eande.inference.samplers.choose import draw
 from eande.inference.samplers.guided import Found, find_guide
@@ -262,11 +263,28 @@ class Posterior:
         best = self.bank_scores().topk(min(count, len(self.bank.phi))).indices
         return self.bank.phi[best]
 
-    def summary(self, *, samples: int = 10_000, level: float = 0.9, seed: int = 0) -> Summary:
-        """Return means, standard deviations, central intervals of that level, and the modes."""
+    def summary(
+        self,
+        *,
+        samples: int = 10_000,
+        level: float = 0.9,
+        derived: Derived | None = None,
+        seed: int = 0,
+    ) -> Summary:
+        """Return means, standard deviations, central intervals of that level, and the modes.
+
+        Args:
+            samples: how many to draw.
+            level: probability of the intervals.
+            derived: further quantities by name, functions of a mapping from the parameters' names
+                to tensors (n,), such as ``{"beta": lambda p: p["R0"] / p["period"]}``.
+            seed: same seed, same samples.
+        """
         check_count("samples", samples, 2)
         check_fits("samples", samples, 4 * self.prior.dimension)
         check_share("level", level)
         check_seed("seed", seed)
+        # Before it takes the time to draw samples.
+        check_derived(self.prior.names, derived)
         phi, info = self.sample(samples, seed=seed)
-        return summarize(self, phi, info, level)
+        return summarize(self, phi, info, level, derived)

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from eande.inference.derived import Derived, add_derived
 from eande.inference.search import climb
 from eande.inference.target import Target
 
@@ -39,14 +40,14 @@ class Summary:
     """A posterior in numbers, per parameter, and its modes.
 
     Args:
-        names: of the parameters.
-        mean: of the samples (D,).
-        std: their standard deviation (D,).
-        lower: lower end of the central interval (D,).
-        upper: upper end of the central interval (D,).
+        names: of the parameters, and after them of the K derived quantities.
+        mean: of the samples (D + K,).
+        std: their standard deviation (D + K,).
+        lower: lower end of the central interval (D + K,).
+        upper: upper end of the central interval (D + K,).
         level: probability of that interval.
-        modes: by weight, largest first; empty for a prior without a density, where uphill has no
-            meaning.
+        modes: of the parameters alone, by weight, largest first; empty for a prior without a
+            density, where uphill has no meaning.
         info: of the sampler.
     """
 
@@ -72,15 +73,18 @@ class Summary:
         return "\n".join(lines)
 
 
-def summarize(posterior: Target, phi: Tensor, info: Any, level: float) -> Summary:
-    """Summarise samples (n, D) of a posterior."""
+def summarize(
+    posterior: Target, phi: Tensor, info: Any, level: float, derived: Derived | None = None
+) -> Summary:
+    """Summarise samples (n, D) of a posterior, and quantities derived from them."""
+    names, values = add_derived(posterior.prior.names, phi, derived)
     tail = (1 - level) / 2
     ends = torch.tensor([tail, 1 - tail], dtype=torch.float64, device=phi.device)
-    lower, upper = phi.double().quantile(ends, dim=0)
+    lower, upper = values.double().quantile(ends, dim=0)
     return Summary(
-        names=posterior.prior.names,
-        mean=phi.mean(0),
-        std=phi.std(0),
+        names=names,
+        mean=values.mean(0),
+        std=values.std(0),
         lower=lower,
         upper=upper,
         level=level,
