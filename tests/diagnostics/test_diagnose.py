@@ -193,6 +193,6 @@ def test_what_is_no_model_or_no_pair_is_refused():
     ):
         plots.ellipses(identifiability(model, held_out))
     with pytest.raises(eande.InputError, match="names: expected 2 different names"):
-        plots.posterior_pairs(np.zeros((5, 2)), np.zeros((5, 2)), ["a"])
+        plots.corner(np.zeros((5, 2)), names=["a"])
     with pytest.raises(eande.InputError, match="n: expected a whole number of at least 1, got -1"):
         eande.resample(model.posterior(held_out.y[0]), -1)

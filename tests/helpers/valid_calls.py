@@ -751,15 +751,29 @@ CALLS: dict[str, Callable[[World], Call]] = {
         },
     ),
     # Figures.
-    "plots.posterior_pairs": lambda w: (
-        plots.posterior_pairs,
+    "plots.corner": lambda w: (
+        plots.corner,
         {
-            "ours": array(np.eye(3, 2), called=("reference",)),
-            "reference": array(np.eye(3, 2)),
-            "names": names(["a", "b"]),
+            "samples": array(np.eye(3, 2), called=("prior", "names", "truth", "reference")),
+            "names": names(["a", "b"], **_OPTIONAL),
+            "truth": array(np.zeros(2), **_OPTIONAL, **_VECTOR),
+            "prior": instance(w.box, **_OPTIONAL),
+            "reference": array(np.eye(3, 2), **_OPTIONAL),
+            "derived": instance({"square": lambda p: next(iter(p.values())) ** 2}, **_OPTIONAL),
             "title": label(""),
         },
     ),
+    "plots.training": lambda w: (plots.training, {"model": instance(w.model)}),
+    "plots.predictive": lambda w: (
+        plots.predictive,
+        {
+            "observed": array(np.zeros(2), called=("simulated",), **_VECTOR),
+            "simulated": array(np.eye(3, 2), array_of_NaN="all of it is missing"),
+            "names": names(["a", "b"], **_OPTIONAL),
+            "title": label(""),
+        },
+    ),
+    "plots.coverage": lambda w: (plots.coverage, {"diagnosis": instance(w.diagnosis)}),
     "plots.posterior_grid": lambda w: (
         plots.posterior_grid,
         {

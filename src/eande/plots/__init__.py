@@ -5,11 +5,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from eande.plots.comparisons import boxes, curves, distance_boxes
-    from eande.plots.diagnostics import diagnosis, ellipses
-    from eande.plots.posteriors import posterior_grid, posterior_pairs, ring
+    from eande.plots.corners import corner
+    from eande.plots.diagnostics import coverage, diagnosis, ellipses
+    from eande.plots.posteriors import posterior_grid, ring
+    from eande.plots.predictions import predictive
+    from eande.plots.runs import training
 
 _HOMES = {
-    "posterior_pairs": "posteriors",
+    "corner": "corners",
+    "training": "runs",
+    "predictive": "predictions",
+    "coverage": "diagnostics",
     "posterior_grid": "posteriors",
     "ring": "posteriors",
     "diagnosis": "diagnostics",
@@ -20,7 +26,10 @@ _HOMES = {
 }
 
 __all__ = [
-    "posterior_pairs",
+    "corner",
+    "training",
+    "predictive",
+    "coverage",
     "posterior_grid",
     "ring",
     "diagnosis",

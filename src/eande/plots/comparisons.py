@@ -14,10 +14,9 @@ from eande.foundations.checks import (
     show,
 )
 from eande.plots.arguments import as_array, by_name
-from eande.plots.style import ACCENT, COLORS, OURS, Axes, Figure
+from eande.plots.style import ACCENT, COLORS, LINE_STYLES, OURS, Axes, Figure
 
 _BOXES = "box: quartiles over all seeds and test data, whiskers: 5–95 %"
-_LINE_STYLES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 3)), (0, (8, 2)))
 
 
 def distance_boxes(
@@ -115,7 +114,7 @@ def curves(
             places,
             mean,
             color=color,
-            linestyle=_LINE_STYLES[number % len(_LINE_STYLES)],
+            linestyle=LINE_STYLES[number % len(LINE_STYLES)],
             label=name,
             marker="." if len(places) < 12 else None,
         )

@@ -1,4 +1,4 @@
-"""Figures of diagnostics: ranks, z-scores, and what the data leave open."""
+"""Figures of diagnostics: ranks, z-scores, coverage, and what the data leave open."""
 
 import numpy as np
 
@@ -35,6 +35,64 @@ def diagnosis(found: Diagnosis) -> Figure:
     title = f"{found.data} held-out data; {band if found.tested else missing}"
     figure.suptitle(title, fontsize=10)
     return figure
+
+
+def coverage(diagnosis: Diagnosis) -> Figure:
+    """Show how often regions of the highest density hold the true parameters, at every level.
+
+    On the diagonal they do as often as they say. Under it posteriors are too narrow, over it too
+    wide; within the band the difference may be chance.
+
+    Args:
+        diagnosis: by :func:`eande.diagnose`.
+    """
+    check_instance("diagnosis", diagnosis, Diagnosis, "a Diagnosis (from eande.diagnose)")
+    found = diagnosis.coverage
+    figure = Figure(figsize=(4.8, 5.0), layout="constrained")
+    axis = figure.subplots()
+    # Nothing is covered at level 0, and everything at level 1.
+    level = np.concatenate([[0.0], found.places, [1.0]])
+    low, high = np.concatenate([[[0.0, 0.0]], found.band, [[1.0, 1.0]]]).T
+    share = np.concatenate([[0.0], found.below, [1.0]])
+    axis.fill_between(
+        level,
+        low,
+        high,
+        color=REFERENCE,
+        alpha=0.35,
+        linewidth=0,
+        label=f"95 % band of a calibrated model, {diagnosis.data} data",
+    )
+    axis.plot([0, 1], [0, 1], color="black", linewidth=0.8, linestyle=":", label="as it should be")
+    axis.plot(level, share, color=OURS, linewidth=1.8, label="this model")
+    axis.text(0.03, 0.97, "too wide", va="top", fontsize=9, color="0.35")
+    axis.text(0.97, 0.03, "too narrow", ha="right", fontsize=9, color="0.35")
+    axis.set(
+        xlabel="level of the region",
+        ylabel="share of data whose region holds the truth",
+        xlim=(0, 1),
+        ylim=(0, 1),
+        aspect="equal",
+    )
+    axis.set_title(_coverage_in_words(diagnosis), fontsize=9)
+    figure.legend(loc="outside lower center", frameon=False, fontsize=8)
+    return figure
+
+
+def _coverage_in_words(diagnosis: Diagnosis) -> str:
+    """Say what the curve shows, by its largest deviation from the band if it leaves it."""
+    if not diagnosis.tested:
+        return "NOT TESTED: too few prior draws near the true parameters"
+    found = diagnosis.coverage
+    covered = ", ".join(f"{level} % hold {100 * s:.0f} %" for level, s in diagnosis.covered.items())
+    outside = np.maximum(found.band[:, 0] - found.below, found.below - found.band[:, 1])
+    if outside.max() <= 0:
+        words = f"no sign of miscalibration among {diagnosis.data} data"
+    elif found.below[outside.argmax()] < found.places[outside.argmax()]:
+        words = "posteriors are too narrow: over-confident"
+    else:
+        words = "posteriors are too wide: under-confident"
+    return f"{words} (p = {found.p_value:.2g})\nregions of {covered}"
 
 
 def ellipses(found: Identifiability, *, pair: tuple[int, int] = (0, 1)) -> Figure:

@@ -1,11 +1,11 @@
-"""Figures of posteriors: samples of two, and densities on a square."""
+"""Figures of posteriors on a square: densities, and the circle they should lie on."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import numpy as np
 
-from eande.foundations.checks import as_names, check_positive, check_text
+from eande.foundations.checks import check_positive, check_text
 from eande.plots.arguments import as_array, by_name
 from eande.plots.style import ACCENT, OURS, REFERENCE, Axes, Figure
 
@@ -13,50 +13,6 @@ from eande.plots.style import ACCENT, OURS, REFERENCE, Axes, Figure
 _BRIGHTEST = 0.998
 # Densities that are zero everywhere still need a scale.
 _TINY = 1e-9
-
-
-def posterior_pairs(
-    ours: np.ndarray, reference: np.ndarray, names: Sequence[str], *, title: str = ""
-) -> Figure:
-    """Show samples of two posteriors: marginals on the diagonal, pairs below it.
-
-    Args:
-        ours: samples (n, D).
-        reference: samples (m, D), for instance of the exact posterior.
-        names: one per parameter.
-        title: of the figure.
-    """
-    ours = as_array("ours", ours, ("n", "D"))
-    count = ours.shape[1]
-    reference = as_array("reference", reference, ("m", count))
-    names = as_names("names", names, count)
-    check_text("title", title)
-    figure = Figure(figsize=(2.4 * count, 2.4 * count), layout="constrained")
-    axes = figure.subplots(count, count, squeeze=False)
-    limits = [
-        (min(a.min(), b.min()), max(a.max(), b.max()))
-        for a, b in zip(ours.T, reference.T, strict=True)
-    ]
-    for row in range(count):
-        for column in range(count):
-            axis = axes[row, column]
-            if column > row:
-                axis.set_axis_off()
-            elif column == row:
-                _marginals(axis, ours[:, row], reference[:, row], limits[row])
-                axis.set_yticks([])
-            else:
-                pair = [column, row]
-                _dots(axis, reference[:, pair], color=REFERENCE, markersize=2.5, alpha=0.5)
-                _dots(axis, ours[:, pair], color=OURS, markersize=1.2, alpha=0.4)
-                axis.set(xlim=limits[column], ylim=limits[row])
-            if row == count - 1:
-                axis.set_xlabel(names[column])
-            if column == 0 and row > 0:
-                axis.set_ylabel(names[row])
-    legend = "filled: exact    line and small points: Embed & Emulate"
-    figure.suptitle(f"{title}\n{legend}", fontsize=10)
-    return figure
 
 
 def ring(
@@ -172,11 +128,6 @@ def _marginals(
     }
     axis.hist(reference, color=REFERENCE, alpha=0.6, **common)
     axis.hist(ours, histtype="step", color=OURS, linewidth=1.6, **common)
-
-
-def _dots(axis: Axes, points: np.ndarray, **style: Any) -> None:
-    """Draw points (n, 2) as dots without edges, as pixels where the rest is vectors."""
-    axis.plot(*points.T, "o", markeredgewidth=0, rasterized=True, **style)
 
 
 def _heat_map(axis: Axes, density: np.ndarray, half_width: float) -> None:

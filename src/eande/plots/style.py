@@ -7,6 +7,10 @@ Reference:
 try:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+    from matplotlib.text import Text
+    from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 except ImportError:
     raise ImportError("figures need matplotlib: pip install 'embed-and-emulate[plots]'") from None
 
@@ -15,4 +19,29 @@ REFERENCE = "#E69F00"
 ACCENT = "#D55E00"
 COLORS = (OURS, ACCENT, "#009E73", "#CC79A7", REFERENCE, "#56B4E9", "#000000")
 
-__all__ = ["ACCENT", "COLORS", "OURS", "REFERENCE", "Axes", "Figure"]
+# Lines are told apart without colours, too.
+LINE_STYLES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 3)), (0, (8, 2)))
+
+
+def plain(text: Text) -> Text:
+    """Make matplotlib write a text of the user's as it is: dollars are no formula."""
+    text.set_parse_math(False)
+    text.set_usetex(False)
+    return text
+
+
+__all__ = [
+    "ACCENT",
+    "COLORS",
+    "LINE_STYLES",
+    "OURS",
+    "REFERENCE",
+    "Axes",
+    "Figure",
+    "Line2D",
+    "MaxNLocator",
+    "Patch",
+    "StrMethodFormatter",
+    "Text",
+    "plain",
+]

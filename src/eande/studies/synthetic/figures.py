@@ -31,10 +31,10 @@ def save_figures(
     for cell in sorted(pictures, key=lambda cell: cell.seed):
         name = f"synthetic-posterior-kappa{cell.kappa}.png"
         if cell.redundant and name not in figures:
-            figures[name] = plots.posterior_pairs(
-                pictures[cell].samples,
-                pictures[cell].exact,
-                ["φ_R", "φ₁", "φ₂"],
+            figures[name] = plots.corner(
+                {"Embed & Emulate": pictures[cell].samples},
+                reference={"exact": pictures[cell].exact},
+                names=["φ_R", "φ₁", "φ₂"],
                 title=f"One posterior, {name_task(cell.kappa, True)}",
             )
     for name, figure in figures.items():
