@@ -268,6 +268,7 @@ _PROGRESS = {"progress": flag(False)}
 _OPTIONAL = {"none": "none is given"}
 _VIEWS = {"views": function(None, called=("view",), **_OPTIONAL)}
 _TRAIN_ON = {"none": "the parameters of the simulations are its draws"}
+_DERIVED = instance({"square": lambda p: next(iter(p.values())) ** 2}, **_OPTIONAL)
 _PATH_NAMES = {
     "text": "a name of a file",
     "number as text": "a name of a file",
@@ -666,6 +667,13 @@ CALLS: dict[str, Callable[[World], Call]] = {
             "max_evaluations": count(100_000, huge="an upper bound only"),
         },
     ),
+    **{
+        f"Posterior.{method}": lambda w, method=method: (
+            getattr(w.posterior, method),
+            {"n": count(3), "seed": seed(0), "derived": _DERIVED},
+        )
+        for method in ("to_dataframe", "to_xarray")
+    },
     "resample": lambda w: (
         eande.resample,
         {"posterior": instance(w.posterior), "n": count(3), "seed": seed(0)},
@@ -759,7 +767,7 @@ CALLS: dict[str, Callable[[World], Call]] = {
             "truth": array(np.zeros(2), **_OPTIONAL, **_VECTOR),
             "prior": instance(w.box, **_OPTIONAL),
             "reference": array(np.eye(3, 2), **_OPTIONAL),
-            "derived": instance({"square": lambda p: next(iter(p.values())) ** 2}, **_OPTIONAL),
+            "derived": _DERIVED,
             "title": label(""),
         },
     ),
@@ -833,6 +841,9 @@ CALLS: dict[str, Callable[[World], Call]] = {
             "posterior": instance(w.posterior),
             "samples": count(2),
             "prior_samples": count(2),
+            "predictive": array(np.zeros((3, 2)), array_of_NaN="all of it is missing", **_OPTIONAL),
+            "observed": array(np.zeros(2), called=("predictive",), **_OPTIONAL, **_VECTOR),
+            "derived": _DERIVED,
             "seed": seed(0),
         },
     ),

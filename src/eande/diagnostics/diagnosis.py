@@ -7,6 +7,7 @@ from torch import Tensor
 
 from eande.diagnostics.ranks import Weighed
 from eande.diagnostics.uniformity import Uniformity
+from eande.foundations.tables import html_table
 from eande.inference.normalizer import ENOUGH_DRAWS
 
 # Where the true parameters have more than this share of the weight, because no draw comes near
@@ -149,3 +150,9 @@ class Diagnosis:
             f"{marks[verdict.passed]}  {verdict.name:<16}{verdict.text}"
             for verdict in self.verdicts
         )
+
+    def _repr_html_(self) -> str:
+        """Return the verdicts as a table, for notebooks."""
+        marks = {True: "ok", False: "ALARM", None: ""}
+        rows = [(marks[one.passed], one.name, one.text) for one in self.verdicts]
+        return html_table(f"Diagnosis on {self.data} held-out data", rows)

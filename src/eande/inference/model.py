@@ -18,6 +18,7 @@ import math
 import warnings
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -42,8 +43,10 @@ from eande.foundations.checks import (
     show_shape,
 )
 from eande.foundations.seeds import derive_seed
+from eande.foundations.tables import html_table
 from eande.inference.cache import Cache, Graphs, KeptBank
 from eande.inference.cuda_graphs import GraphedFunction
+from eande.inference.describing import held_out_nats, network_in_words, similarity_in_words
 from eande.inference.normalizer import (
     Normalizer,
     PriorBank,
@@ -65,6 +68,8 @@ from eande.networks.precision import full_precision
 from eande.networks.standardizer import Standardizer
 from eande.priors.convert import as_prior
 from eande.priors.prior import Prior
+from eande.similarities.calibrated import Calibrated
+from eande.similarities.prior_only import PriorOnly
 from eande.similarities.similarity import Similarity
 
 # Another prior may put this much of its mass where no simulation was ever made.
@@ -82,6 +87,8 @@ _LARGE_DATUM = 2**20
 # Nor one of more than this to know a network of the user's again, of which nothing else tells what
 # it computes: two take 64 MB.
 _LARGEST_MADE_UP = 2**23
+# Whether the text of a model is that of its layers.
+_WITH_LAYERS: ContextVar[bool] = ContextVar("with layers", default=False)
 # Prior draws on which a copy of the emulator for tensor cores must agree with the original.
 _COMPARED = 4_096
 
@@ -538,10 +545,49 @@ class EmbedAndEmulate(nn.Module):
     def parts(self) -> dict[str, str]:
         """Return a digest of the text of each network that neither settings nor a probe tell."""
         return {
-            name: hashlib.sha256(repr(network).encode()).hexdigest()
+            name: hashlib.sha256(layers_of(network).encode()).hexdigest()
             for name, network, shape in self._networks()
             if describe_network(network) is None and not _is_probed(network, shape)
         }
+
+    def __repr__(self) -> str:
+        """Return what it infers from what, and how well, in a line."""
+        if _WITH_LAYERS.get():
+            return super().__repr__()
+        count = self.prior.dimension
+        parameters = "1 parameter" if count == 1 else f"{count} parameters"
+        return (
+            f"EmbedAndEmulate({parameters} from data of shape {show_shape(self.y_shape)}, "
+            f"{self._similarity_in_words()}, {self._reached_in_words()})"
+        )
+
+    def _reached_in_words(self) -> str:
+        if isinstance(self.similarity, PriorOnly):
+            return "no better than the prior, which it returns"
+        nats = held_out_nats(self.history)
+        return "no history of training" if nats is None else f"{nats:.3g} nats held out"
+
+    def _similarity_in_words(self) -> str:
+        if not self.members:
+            return similarity_in_words(self.similarity)
+        calibrated = "calibrated " if isinstance(self.similarity, Calibrated) else ""
+        each = similarity_in_words(self.members[0].similarity)
+        return f"{calibrated}ensemble of {len(self.members)}, each a {each}"
+
+    def _repr_html_(self) -> str:
+        """Return the same and more as a table, for notebooks."""
+        networks = self.members[0] if self.members else self
+        rows = [
+            ("parameters", ", ".join(self.prior.names)),
+            ("data", f"shape {show_shape(self.y_shape)}"),
+            ("similarity", self._similarity_in_words()),
+            ("encoder", network_in_words(networks.encoder)),
+            ("emulator", network_in_words(networks.emulator)),
+            ("reached", self._reached_in_words()),
+        ]
+        if self.tried:
+            rows.append(("runs tried", str(len(self.tried))))
+        return html_table("EmbedAndEmulate", rows)
 
     def _networks(self) -> list[tuple[str, nn.Module, tuple[int, ...]]]:
         """Return the networks, each with its name and the shape of what it takes."""
@@ -549,6 +595,18 @@ class EmbedAndEmulate(nn.Module):
             ("encoder", self.encoder, self.y_shape),
             ("emulator", self.emulator, (self.prior.dimension,)),
         ]
+
+
+def layers_of(network: nn.Module) -> str:
+    """Return the text of all layers of a network, as torch writes it: what digests are of.
+
+    A model inside writes its layers, too, not its line.
+    """
+    token = _WITH_LAYERS.set(True)
+    try:
+        return repr(network)
+    finally:
+        _WITH_LAYERS.reset(token)
 
 
 def _is_probed(network: nn.Module, shape: Sequence[int]) -> bool:

@@ -26,7 +26,9 @@ from eande.foundations.checks import (
     check_shape,
     check_share,
 )
-from eande.inference.derived import Derived, check_derived
+from eande.foundations.tables import html_table
+from eande.inference.derived import Derived, add_derived, check_derived
+from eande.inference.exports import as_dataframe, as_dataset
 from eande.inference.normalizer import ENOUGH_DRAWS, PriorBank
 from eande.inference.samplers.choose import draw
 from eande.inference.samplers.guided import Found, find_guide
@@ -89,6 +91,19 @@ class Posterior:
             near = f"{known.effective_draws:.0f} of {len(self.bank.phi):,}"
             text += f", effective sample size {near}"
         return f"Posterior(of {', '.join(self.prior.names)}; {text})"
+
+    def _repr_html_(self) -> str:
+        """Return the same as a table, for notebooks; nothing is computed for it."""
+        known = vars(self).get("_normalizer", self._by_draws)
+        rows = [
+            ("parameters", ", ".join(self.prior.names)),
+            ("prior", type(self.prior).__name__),
+            ("log C", f"{known.log_value:.3f} ± {known.error:.2g}"),
+        ]
+        if known is self._by_draws:
+            near = f"{known.effective_draws:.0f} of {len(self.bank.phi):,} prior draws"
+            rows.append(("effective sample size", near))
+        return html_table("Posterior", rows)
 
     @property
     def log_normalizer(self) -> float:
@@ -288,3 +303,36 @@ class Posterior:
         check_derived(self.prior.names, derived)
         phi, info = self.sample(samples, seed=seed)
         return summarize(self, phi, info, level, derived)
+
+    def to_dataframe(
+        self, n: int = 10_000, *, seed: int = 0, derived: Derived | None = None, **options: Any
+    ) -> Any:
+        """Draw samples and return them as a pandas DataFrame, a column per parameter.
+
+        Args:
+            n: how many.
+            seed: same seed, same samples.
+            derived: further columns by name, each a function of the parameters by name.
+            options: as :meth:`sample` takes them.
+        """
+        check_derived(self.prior.names, derived)
+        phi, _ = self.sample(n, seed=seed, **options)
+        return as_dataframe(*add_derived(self.prior.names, phi, derived))
+
+    def to_xarray(
+        self, n: int = 10_000, *, seed: int = 0, derived: Derived | None = None, **options: Any
+    ) -> Any:
+        """Draw samples and return them as an xarray Dataset, a variable per parameter.
+
+        They lie along ``draw``; what the sampler reports is in the attributes.
+
+        Args:
+            n: how many.
+            seed: same seed, same samples.
+            derived: further variables by name, each a function of the parameters by name.
+            options: as :meth:`sample` takes them.
+        """
+        check_derived(self.prior.names, derived)
+        phi, info = self.sample(n, seed=seed, **options)
+        names, values = add_derived(self.prior.names, phi, derived)
+        return as_dataset(names, values, {"sampler": str(info)})

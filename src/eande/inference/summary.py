@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from eande.foundations.tables import html_table
 from eande.inference.derived import Derived, add_derived
 from eande.inference.search import climb
 from eande.inference.target import Target
@@ -71,6 +72,18 @@ class Summary:
             point = ", ".join(f"{x:.4g}" for x in mode.phi.tolist())
             lines.append(f"mode at ({point}) with weight {mode.weight:.2f}")
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        """Return the same as a table, for notebooks."""
+        header = ("", "mean", "std", f"{self.level:.0%} interval")
+        rows = [
+            (name, f"{mean:.4g}", f"{std:.4g}", f"[{low:.4g}, {high:.4g}]")
+            for name, mean, std, low, high in zip(
+                self.names, self.mean, self.std, self.lower, self.upper, strict=True
+            )
+        ]
+        notes = str(self).splitlines()[len(self.names) + 1 :]
+        return html_table("Summary", rows, header=header, notes=notes)
 
 
 def summarize(

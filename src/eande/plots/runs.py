@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from eande.foundations.checks import InputError, check_instance
+from eande.inference.describing import best_record, scored_runs
 from eande.inference.model import EmbedAndEmulate
 from eande.plots.style import COLORS, LINE_STYLES, Axes, Figure
 from eande.similarities.prior_only import PriorOnly
@@ -26,7 +27,7 @@ def training(model: EmbedAndEmulate) -> Figure:
         model: from :func:`eande.fit`; of an ensemble all members are shown.
     """
     check_instance("model", model, EmbedAndEmulate, "a model (from eande.fit)")
-    runs = _runs(model.history)
+    runs = scored_runs(model.history)
     if not runs:
         raise InputError("model: expected one with a history (from eande.fit), got one without")
     tried = _in_words(model.tried)
@@ -46,7 +47,7 @@ def training(model: EmbedAndEmulate) -> Figure:
         name = f"member {number + 1}" if len(runs) > 1 else "this model"
         above.plot(*_column(history, "score"), label=name, **style)
         below.plot(*_column(history, "loss"), **style)
-        best = max(history, key=lambda record: record["score"])
+        best = best_record(history)
         above.plot(best["step"], best["score"], "*", color=style["color"], markersize=11)
     above.plot([], [], "*", color="0.3", markersize=9, linestyle="", label="best moment")
     _points(above, model.tried)
@@ -70,17 +71,6 @@ def _limits(scores: Sequence[float]) -> tuple[float, float]:
         low = max(low, -max(_BELOW * high, 1.0))
     margin = 0.06 * (high - low) or 0.1
     return low - margin, high + margin
-
-
-def _runs(history: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
-    """Return the records of each run, of an ensemble one per member, each with a score."""
-    by_member: dict[Any, list[dict[str, Any]]] = {}
-    for record in history:
-        # Files of older versions have the log ratio only, by which they chose.
-        score = record.get("score", record.get("held_out_log_ratio"))
-        if score is not None:
-            by_member.setdefault(record.get("member"), []).append(record | {"score": score})
-    return list(by_member.values())
 
 
 def _column(history: Sequence[dict[str, Any]], name: str) -> tuple[list[float], list[float]]:
@@ -134,11 +124,10 @@ def _name_of_score(history: Sequence[dict[str, Any]]) -> str:
 
 def _title(model: EmbedAndEmulate, runs: Sequence[Sequence[dict[str, Any]]]) -> str:
     """Return what was trained, and what came of it."""
-    best = max(record["score"] for history in runs for record in history)
+    best = max(best_record(history)["score"] for history in runs)
     steps = max(history[-1]["step"] for history in runs)
     members = f"{len(runs)} members, " if len(runs) > 1 else ""
     text = f"{members}{steps:,} steps, at best {best:.2f} on held-out pairs"
-    similarity = getattr(model.similarity, "trained", model.similarity)
-    if isinstance(model.similarity, PriorOnly) or isinstance(similarity, PriorOnly):
+    if isinstance(model.similarity, PriorOnly):
         text += "\nno better than the prior, which this model therefore returns"
     return text

@@ -24,7 +24,7 @@ from eande.foundations.checks import (
 )
 from eande.foundations.paths import as_path
 from eande.foundations.seeds import derive_seed, generator, global_seed
-from eande.inference.model import EmbedAndEmulate
+from eande.inference.model import EmbedAndEmulate, layers_of
 from eande.inference.saving import probe
 from eande.networks.choose import ENCODERS
 from eande.priors.convert import as_prior, law_fingerprint
@@ -297,7 +297,7 @@ def _describe_network(
     if network is None or isinstance(network, str):
         return network
     weights = [x for _, x in sorted(network.state_dict().items())]
-    described = {"parts": hashlib.sha256(repr(network).encode()).hexdigest()[:16]}
+    described = {"parts": hashlib.sha256(layers_of(network).encode()).hexdigest()[:16]}
     cpu = torch.device("cpu")
     try:
         copied = copy.deepcopy(network).cpu()

@@ -21,6 +21,7 @@ from eande.foundations.checks import (
     show_shape,
 )
 from eande.foundations.seeds import generator
+from eande.foundations.tables import html_table
 from eande.simulation.read.from_arrays import read_arrays
 from eande.simulation.read.from_files import read_files
 from eande.simulation.read.from_xarray import read_xarray
@@ -156,6 +157,18 @@ class Simulations:
             f"Simulations({len(self)} of {self.phi.shape[1]} parameters "
             f"and data of shape {self.y_shape}{failed})"
         )
+
+    def _repr_html_(self) -> str:
+        """Return the same as a table, for notebooks, with the range of each parameter."""
+        rows = [("simulations", f"{len(self):,}"), ("data", f"shape {show_shape(self.y_shape)}")]
+        if len(self.failures):
+            rows.append(("failed", f"{len(self.failures):,}"))
+        if len(self):
+            low, high = self.phi.aminmax(dim=0)
+            names = [f"phi{d + 1}" for d in range(self.phi.shape[1])]
+            for name, least, most in zip(names, low.tolist(), high.tolist(), strict=True):
+                rows.append((name, f"{least:.4g} to {most:.4g}"))
+        return html_table("Simulations", rows)
 
     @property
     def y_shape(self) -> tuple[int, ...]:
