@@ -59,7 +59,7 @@ def check_held_out(
         chosen = simulations[first_of_groups(simulations.groups)]
     if views is not None:
         seen = torch.cat(list(fixed_views(views, chosen.y)))
-        chosen = Simulations(chosen.phi, seen, chosen.groups)
+        chosen = Simulations(chosen.phi, seen, chosen.groups, names=chosen.names)
         check_pairs(model, chosen.phi, chosen.y, chosen.groups)
     return chosen
 

@@ -23,7 +23,13 @@ from eande.inference.older_files import LAST_OF_NAMED_SIMILARITIES, renamed
 from eande.inference.saving import FORMAT, EnsembleFile, ModelDocument, ModelFile
 from eande.networks.choose import NetworkDescription, outline_network
 from eande.networks.standardizer import Standardizer
-from eande.priors.convert import as_prior, prior_from_description, same_law
+from eande.priors.convert import (
+    as_prior,
+    described_names,
+    named_as,
+    prior_from_description,
+    same_law,
+)
 from eande.priors.prior import Prior
 from eande.similarities.calibrated import Calibrated
 from eande.similarities.similarity import Similarity, similarity_from_description
@@ -321,15 +327,16 @@ def _check_prior(stored: _Stored, given: Any) -> Prior:
             f"{where}: expected prior=, the prior it was trained under, got None: that prior "
             "cannot be stored in a file"
         )
-    if given is None or kept is None:
-        return as_prior(kept if given is None else given)
+    if given is None:
+        return as_prior(kept)
     used = as_prior(given)
-    if not same_law(kept, used):
+    if kept is not None and not same_law(kept, used):
         raise InputError(
             f"{where}: expected the prior it was trained under, or none, got another; "
             "posterior(y, prior=...) takes another prior"
         )
-    return used
+    # The names may have come from the simulations.
+    return named_as(used, described_names(where, document.prior, used.dimension))
 
 
 def check_weights(where: object, own: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> None:

@@ -66,7 +66,7 @@ from eande.inference.tensor_cores import for_tensor_cores
 from eande.networks.choose import describe_network, outline_network
 from eande.networks.precision import full_precision
 from eande.networks.standardizer import Standardizer
-from eande.priors.convert import as_prior
+from eande.priors.convert import as_prior, named_as
 from eande.priors.prior import Prior
 from eande.similarities.calibrated import Calibrated
 from eande.similarities.prior_only import PriorOnly
@@ -307,7 +307,9 @@ class EmbedAndEmulate(nn.Module):
                 f"prior: expected one of dimension {self.prior.dimension}, got dimension "
                 f"{used.dimension}"
             )
+        # Draws are kept by the prior that was given, which may be given again.
         kept = self._kept_bank(used, draws)
+        used = named_as(used, self.prior.own_names)
         _check_support(kept.bank.outside)
         if pooled:
             with self.calling("encoder", observed):

@@ -1,7 +1,8 @@
 """Priors from users and from files, and the comparison of priors with each other."""
 
+import copy
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,11 +10,11 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
-from eande.foundations.checks import InputError
+from eande.foundations.checks import InputError, as_names
 from eande.foundations.discovery import import_modules
 from eande.foundations.documents import as_document
 from eande.priors.distribution import DistributionPrior
-from eande.priors.prior import Prior
+from eande.priors.prior import Prior, default_names, listed
 
 # How many draws of priors are compared.
 _COMPARED = 64
@@ -33,6 +34,47 @@ def as_prior(prior: Any, name: str = "prior") -> Prior:
     raise InputError(
         f"{name}: expected an eande prior or a torch Distribution, got {type(prior).__name__}"
     )
+
+
+def named_as(prior: Prior, names: Sequence[str] | None, name: str = "prior") -> Prior:
+    """Return the prior under these names where it has none of its own.
+
+    Names of its own stay, but the same names in another order are refused: the parameters would be
+    taken for each other.
+
+    Args:
+        prior: given; it is not changed.
+        names: of the parameters, None where nobody named them.
+        name: of the argument, for messages.
+    """
+    if names is None or prior.names == tuple(names) or len(names) != prior.dimension:
+        return prior
+    if prior.own_names is None:
+        named = copy.copy(prior)
+        named.names = tuple(names)
+        return named
+    if set(prior.names) == set(names):
+        raise InputError(
+            f"{name}: expected its parameters in the order {listed(names)}, "
+            f"got {listed(prior.names)}"
+        )
+    return prior
+
+
+def described_names(
+    where: object, description: Mapping[str, Any], dimension: int
+) -> tuple[str, ...] | None:
+    """Return the names that a prior's description gives its parameters, None where nobody did.
+
+    Args:
+        where: the file that has it.
+        description: of a prior, whatever its kind.
+        dimension: D.
+    """
+    if description.get("names") is None:
+        return None
+    names = as_names(f"{where}: prior.names", description["names"], dimension)
+    return None if names == default_names(dimension) else names
 
 
 def prior_from_description(

@@ -66,7 +66,7 @@ class Prior(ABC):
         check_count("number of parameters", dimension, 1)
         self.dimension = dimension
         if names is None:
-            names = _default_names(dimension)
+            names = default_names(dimension)
         self.names = as_names("names", names, dimension)
 
     def __repr__(self) -> str:
@@ -76,7 +76,7 @@ class Prior(ABC):
     @property
     def own_names(self) -> tuple[str, ...] | None:
         """The names that were given, None where they are the default ones: phi1, phi2 and so on."""
-        return None if self.names == _default_names(self.dimension) else self.names
+        return None if self.names == default_names(self.dimension) else self.names
 
     def _check_draws(self, n: Any, seed: Any) -> None:
         """Refuse a number of draws or a seed that cannot be, before anything is drawn."""
@@ -162,7 +162,8 @@ class Prior(ABC):
         return self.log_prob(self._as_points("x", x)).double()
 
 
-def _default_names(dimension: int) -> tuple[str, ...]:
+def default_names(dimension: int) -> tuple[str, ...]:
+    """Return the names of parameters that nobody named."""
     return tuple(f"phi{i + 1}" for i in range(dimension))
 
 

@@ -75,7 +75,10 @@ class ProductPrior(Prior):
 
     def __repr__(self) -> str:
         """Return the law of every parameter, in a line."""
-        laws = [f"{name}={_show_law(law)}" for name, law in self.marginals.items()]
+        laws = [
+            f"{name}={_show_law(law)}"
+            for name, law in zip(self.names, self.marginals.values(), strict=True)
+        ]
         return f"ProductPrior({listed(laws)})"
 
     def sample(self, n: int, *, seed: int) -> Tensor:

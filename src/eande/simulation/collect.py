@@ -32,13 +32,17 @@ class MemoryCollector:
     Args:
         n: number of simulations.
         block_size: of each block, None for the default.
+        names: of the parameters, None where nobody named them.
     """
 
     path = None
     open_store = None
     replaces: Mapping[int, str] = {}
 
-    def __init__(self, n: int, block_size: int | None) -> None:
+    def __init__(
+        self, n: int, block_size: int | None, names: tuple[str, ...] | None = None
+    ) -> None:
+        self._names = names
         size = block_size or _DEFAULT_BLOCK_SIZE
         # Each has at least a parameter and a number; how many more, the first block shows.
         self._overhead = _BLOCK_BYTES * (n // size)
@@ -87,7 +91,7 @@ class MemoryCollector:
             good = np.setdiff1d(np.arange(len(phi)), bad)
             phi = phi[good]
             y = y[good]
-        return Simulations(phi, y, torch.arange(len(phi)), failures)
+        return Simulations(phi, y, torch.arange(len(phi)), failures, self._names)
 
 
 class StoreCollector:

@@ -104,7 +104,7 @@ def simulate(
     if store is None:
         if redo is not None:
             raise InputError(f"redo: expected None without a store, got {redo!r}")
-        collector = MemoryCollector(n, block_size)
+        collector = MemoryCollector(n, block_size, known.own_names)
     else:
         about = {
             "prior": describe_prior(known),

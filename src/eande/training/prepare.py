@@ -27,7 +27,7 @@ from eande.foundations.seeds import derive_seed, generator, global_seed
 from eande.inference.model import EmbedAndEmulate, layers_of
 from eande.inference.saving import probe
 from eande.networks.choose import ENCODERS
-from eande.priors.convert import as_prior, law_fingerprint
+from eande.priors.convert import as_prior, law_fingerprint, named_as
 from eande.priors.draws import EmpiricalPrior
 from eande.priors.prior import Prior
 from eande.simulation.read.simulations import Simulations, first_of_groups
@@ -183,13 +183,14 @@ def training_prior(prior: Any, simulations: Simulations, validation: Any) -> Pri
     phi = simulations.phi[first_of_groups(simulations.groups)]
     drawn = torch.cat([phi, simulations.failures.phi])
     if prior is None:
-        return EmpiricalPrior(drawn)
+        return EmpiricalPrior(drawn, names=simulations.names)
     known = as_prior(prior)
     if known.dimension != simulations.phi.shape[1]:
         raise InputError(
             f"phi: expected {known.dimension} parameters as in the prior, got "
             f"{simulations.phi.shape[1]}"
         )
+    known = named_as(known, simulations.names)
     _check_inside("phi", simulations.phi, known)
     _check_inside("failures", simulations.failures.phi, known)
     if isinstance(validation, Simulations):

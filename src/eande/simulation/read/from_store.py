@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from eande.foundations.checks import InputError
+from eande.priors.convert import described_names
 from eande.simulation.read.parts import Failures, Parts
 from eande.simulation.read.sources import Source, as_index
 from eande.simulation.run.blocks import summarize_reasons
@@ -72,7 +73,8 @@ def read_store(path: str | Path, *, verify: bool = True, blocks: int | None = No
     none = np.zeros((0, layout.dimension), dtype=np.float32)
     failures = Failures(torch.from_numpy(np.concatenate([none, *failed_phi])), tuple(reasons))
     groups = torch.arange(len(source))
-    return Parts(torch.from_numpy(np.concatenate(phi)), source, groups, failures)
+    names = described_names(path, store.about.prior, layout.dimension)
+    return Parts(torch.from_numpy(np.concatenate(phi)), source, groups, failures, names)
 
 
 class ShardSource(Source):

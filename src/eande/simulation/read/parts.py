@@ -57,12 +57,14 @@ class Parts(NamedTuple):
         y: data, first axis n.
         groups: (n,) integers, equal for simulations of one φ.
         failures: simulations that gave no data; None for none.
+        names: of the parameters; None where nobody named them.
     """
 
     phi: Tensor
     y: Tensor | Source
     groups: Tensor
     failures: Failures | None = None
+    names: tuple[str, ...] | None = None
 
 
 def as_rows(name: str, index: Any, count: int) -> slice | Tensor:

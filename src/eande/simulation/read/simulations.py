@@ -11,6 +11,7 @@ from torch import Tensor
 
 from eande.foundations.checks import (
     InputError,
+    as_names,
     check_count,
     check_flag,
     check_instance,
@@ -22,6 +23,7 @@ from eande.foundations.checks import (
 )
 from eande.foundations.seeds import generator
 from eande.foundations.tables import html_table
+from eande.priors.prior import listed
 from eande.simulation.read.from_arrays import read_arrays
 from eande.simulation.read.from_files import read_files
 from eande.simulation.read.from_xarray import read_xarray
@@ -41,6 +43,7 @@ class Simulations:
         y: data, first axis n: a tensor, or a source that reads rows from elsewhere.
         groups: (n,) integers.
         failures: simulations that were tried and gave no data; not counted in ``len``.
+        names: one per parameter; None where nobody named them.
 
     Example:
         >>> import numpy as np
@@ -50,7 +53,12 @@ class Simulations:
     """
 
     def __init__(
-        self, phi: Tensor, y: Tensor | Source, groups: Tensor, failures: Failures | None = None
+        self,
+        phi: Tensor,
+        y: Tensor | Source,
+        groups: Tensor,
+        failures: Failures | None = None,
+        names: Sequence[str] | None = None,
     ) -> None:
         check_instance("phi", phi, Tensor, "a tensor (from arrays: Simulations.from_arrays)")
         check_instance("y", y, (Tensor, Source), "a tensor (from arrays: Simulations.from_arrays)")
@@ -73,6 +81,7 @@ class Simulations:
         self.y = y
         self.groups = groups
         self.failures = Failures(phi[:0], ()) if failures is None else failures
+        self.names = None if names is None else as_names("names", names, phi.shape[1])
 
     @classmethod
     def from_arrays(
@@ -153,10 +162,10 @@ class Simulations:
     def __repr__(self) -> str:
         """Return what is here, in a line."""
         failed = f", {len(self.failures)} failed" if len(self.failures) else ""
-        return (
-            f"Simulations({len(self)} of {self.phi.shape[1]} parameters "
-            f"and data of shape {self.y_shape}{failed})"
-        )
+        parameters = f"{self.phi.shape[1]} parameters"
+        if self.names is not None:
+            parameters = listed(self.names)
+        return f"Simulations({len(self)} of {parameters} and data of shape {self.y_shape}{failed})"
 
     def _repr_html_(self) -> str:
         """Return the same as a table, for notebooks, with the range of each parameter."""
@@ -165,7 +174,7 @@ class Simulations:
             rows.append(("failed", f"{len(self.failures):,}"))
         if len(self):
             low, high = self.phi.aminmax(dim=0)
-            names = [f"phi{d + 1}" for d in range(self.phi.shape[1])]
+            names = self.names or [f"phi{d + 1}" for d in range(self.phi.shape[1])]
             for name, least, most in zip(names, low.tolist(), high.tolist(), strict=True):
                 rows.append((name, f"{least:.4g} to {most:.4g}"))
         return html_table("Simulations", rows)
@@ -187,7 +196,7 @@ class Simulations:
             spread = torch.linspace(0, len(self.failures) - 1, kept).round().long()
         else:
             spread = torch.zeros(0, dtype=torch.long)
-        return Simulations(phi, take(self.y, index), groups, self.failures[spread])
+        return Simulations(phi, take(self.y, index), groups, self.failures[spread], self.names)
 
     def rows(self, index: Tensor) -> Rows:
         """Return a batch that is read when a view asks for it."""
@@ -206,7 +215,7 @@ class Simulations:
             check_count("at_most", at_most, 0)
         if not isinstance(self.y, Source) or (at_most is not None and self.y.nbytes > at_most):
             return self
-        return Simulations(self.phi, self.y[:], self.groups, self.failures)
+        return Simulations(self.phi, self.y[:], self.groups, self.failures, self.names)
 
     def split(self, fraction: float, *, seed: int = 0) -> tuple[Simulations, Simulations]:
         """Split at random into a large part and a small one of that fraction, by whole groups."""
