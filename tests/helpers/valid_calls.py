@@ -345,6 +345,7 @@ CALLS: dict[str, Callable[[World], Call]] = {
             "y": array(w.simulations.y[:3], tensor_with_gradient="three data"),
             "groups": array(torch.arange(3)),
             "failures": instance(None, **_OPTIONAL),
+            "names": names(["a", "b"], **_OPTIONAL),
         },
     ),
     "Simulations.__getitem__": lambda w: (
@@ -386,6 +387,8 @@ CALLS: dict[str, Callable[[World], Call]] = {
             "files": path(w.files, called=("expected a file of .npz",)),
             "phi": choice("phi"),
             "y": choice("y"),
+            "broken": choice("refuse"),
+            **_PROGRESS,
         },
     ),
     "Simulations.from_xarray": lambda w: (

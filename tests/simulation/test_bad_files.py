@@ -50,7 +50,7 @@ BAD_MEMBERS = {
     "no y": ({"phi": PHI[0], "x": [1.0]}, ", y: expected one of 'phi', 'x', got 'y'"),
     "another shape": (
         {"phi": PHI[0], "y": Y[0, 1:]},
-        ", y: expected shape (20, 3) as in the first file, got (19, 3)",
+        ", y: expected shape (20, 3) as in 0.npz, got (19, 3)",
     ),
     "empty y": (
         {"phi": PHI[0], "y": Y[0, :, :0]},
@@ -68,7 +68,8 @@ BAD_MEMBERS = {
 def test_a_bad_member_is_named(content, message, npz):
     as_npz(npz / "0.npz", PHI[0], Y[0])
     np.savez(npz / "1.npz", **content | ({} if "y" in content or "x" in content else {"y": Y[0]}))
-    with pytest.raises(InputError, match=f"^{re.escape(f'{npz}/1.npz{message}')}$"):
+    hint = "; broken='failed' counts it as a failure"
+    with pytest.raises(InputError, match=f"^{re.escape(f'{npz}/1.npz{message}{hint}')}$"):
         Simulations.from_files(npz)
 
 
@@ -125,11 +126,16 @@ def test_arrays_of_their_own_are_no_simulation(tmp_path):
 BAD_FILES = {
     "a file": (
         lambda folder: folder / "run-0.npz",
-        "files: expected a folder or a list of files, got {}/run-0.npz",
+        "files: expected a folder, a pattern such as 'members/*.nc' or a list of files, got "
+        "{}/run-0.npz",
     ),
     "nothing": (
-        lambda folder: f"{folder}/*.npz",
-        "files: expected a folder or a list of files, got {}/*.npz",
+        lambda folder: f"{folder}/no",
+        "files: expected a folder, a pattern such as 'members/*.nc' or a list of files, got {}/no",
+    ),
+    "a pattern of nothing": (
+        lambda folder: f"{folder}/*.nc",
+        "files: expected at least one of .npz, .nc, .nc4, .cdf, got none in {}/*.nc",
     ),
     "a number": (lambda folder: 3, "files: expected the name of a folder, got 3"),
     "an empty list": (

@@ -336,7 +336,8 @@ def _check_prior(stored: _Stored, given: Any) -> Prior:
             "posterior(y, prior=...) takes another prior"
         )
     # The names may have come from the simulations.
-    return named_as(used, described_names(where, document.prior, used.dimension))
+    names = described_names(where, document.prior, used.dimension)
+    return named_as(used, names, f"{where}: prior")
 
 
 def check_weights(where: object, own: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> None:

@@ -68,10 +68,19 @@ def check_datum(
         raise InputError(f"{name}: expected at least one number, got shape {show_shape(shape)}")
     if expected is not None and shape != expected:
         raise InputError(
-            f"{name}: expected shape {show_shape(expected)} as in the first file, "
+            f"{name}: expected shape {show_shape(expected)} as in the others, "
             f"got {show_shape(shape)}"
         )
     return shape
+
+
+def names_along(array: Any, dimension: str) -> tuple[str, ...] | None:
+    """Return the texts that label a dimension of an xarray variable, None where there are none."""
+    labels = array.coords.get(dimension)
+    if labels is None or labels.dtype.kind not in "UTO" or labels.ndim != 1:
+        return None
+    values = labels.values.tolist()
+    return tuple(values) if all(isinstance(label, str) for label in values) else None
 
 
 def check_few(name: str, number: int) -> None:

@@ -16,12 +16,16 @@ from eande.foundations.checks import (
     check_shape,
 )
 from eande.simulation.read.parts import Failures, Parts, as_groups
+from eande.simulation.read.tables import is_frame, read_columns
 
 
 def read_arrays(
     phi: Any, y: Any, groups: Any = None, failed_phi: Any = None, *, missing: bool = False
 ) -> Parts:
     """Do what :meth:`Simulations.from_arrays` promises."""
+    names = None
+    if is_frame(phi):
+        phi, names = read_columns("phi", phi)
     phi = as_float_tensor("phi", phi).detach().cpu().clone()
     y = as_float_tensor("y", y).detach()
     check_shape("phi", phi, ("n", "D"))
@@ -38,7 +42,7 @@ def read_arrays(
         check_no_infinity("y", y)
     else:
         check_finite("y", y)
-    return Parts(phi, y, as_groups(groups, phi), _as_failures(failed_phi, phi))
+    return Parts(phi, y, as_groups(groups, phi), _as_failures(failed_phi, phi), names)
 
 
 def _as_failures(failed_phi: Any, phi: Tensor) -> Failures | None:

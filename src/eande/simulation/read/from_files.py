@@ -7,7 +7,9 @@ needs to know.
 
 from __future__ import annotations
 
+import glob
 import hashlib
+import warnings
 from collections.abc import Iterable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
@@ -15,56 +17,134 @@ from typing import Any
 import numpy as np
 import torch
 
-from eande.foundations.checks import InputError, check_choice, check_finite, show_shape
-from eande.foundations.files import open_regular
+from eande.foundations.checks import (
+    EandeWarning,
+    InputError,
+    check_choice,
+    check_flag,
+)
 from eande.foundations.paths import as_path
 from eande.simulation.read.entry import (
-    as_floats,
     as_names,
     check_datum,
-    check_few,
-    import_xarray,
     reading,
     reading_window,
 )
+from eande.simulation.read.members import (
+    SUFFIXES,
+    Member,
+    State,
+    assign,
+    check_file,
+    check_order,
+    compare,
+    list_broken,
+    open_dataset,
+    state_of,
+)
 from eande.simulation.read.npz import Identity, NpzFile
-from eande.simulation.read.parts import Parts, group_replicates
+from eande.simulation.read.parts import Failures, Parts, group_replicates
 from eande.simulation.read.sources import Source, as_index
+from eande.simulation.read.tables import Table, is_frame, read_array, read_csv, read_frame
 
-# Number, size and time of change of a file.
-State = tuple[int, int, int]
-
-_SUFFIXES = (".npz", ".nc", ".nc4", ".cdf")
+# What becomes of files that are no simulations.
+BROKEN = ("refuse", "failed")
 
 
-def read_files(files: str | Path | Sequence[str | Path], phi: str | Sequence[str], y: str) -> Parts:
+def read_files(
+    files: str | Path | Sequence[str | Path],
+    phi: Any,
+    y: str,
+    *,
+    broken: str = "refuse",
+    progress: bool = True,
+) -> Parts:
     """Do what :meth:`Simulations.from_files` promises, a folder's files in the order of names.
 
     Simulations of equal φ are replicates and share a group.
     """
-    paths = _as_paths(files)
-    names, several = as_names(phi)
-    vectors: list[np.ndarray] = []
-    shapes: list[tuple[int, ...]] = []
-    variables: set[str] = set()
-    states: list[State] = []
-    for path in paths:
-        with reading(path):
-            # Before it is opened: what is put in its place later is another file.
-            states.append(_state(path))
-            vector, shape, dtype, found = _open(path, names, several, y)
-        if vectors and len(vector) != len(vectors[0]):
-            raise InputError(
-                f"{path}, phi: expected {len(vectors[0])} parameters as in {paths[0].name}, "
-                f"got {len(vector)}"
-            )
-        shapes.append(check_datum(f"{path}, {y}", shape, dtype, *shapes[:1]))
-        vectors.append(vector)
-        variables.update(found)
-    parameters = torch.from_numpy(np.stack(vectors))
-    others = sorted(variables - {y})
-    source = FileSource(np.arange(len(paths)), shapes[0], paths, y, others, states)
-    return Parts(parameters, source, group_replicates(parameters))
+    check_choice("broken", broken, BROKEN)
+    check_flag("progress", progress)
+    paths, as_given = _as_paths(files)
+    table = _as_table(phi)
+    if table is None:
+        names, several = as_names(phi)
+        members = [Member(path) for path in paths]
+        absent: list[Member] = []
+    else:
+        names, several = [], False
+        if table.files is None and not as_given:
+            check_order(paths)
+        members, absent = assign(table, paths)
+    for member in _shown(members, "opening files", progress):
+        member.look(names, several, y)
+    compare(members, y)
+    if broken == "failed":
+        _check_data(members, y, progress)
+    good = [member for member in members if member.reason is None]
+    bad = [member for member in (*members, *absent) if member.reason is not None]
+    if bad:
+        _refuse_or_tell(good, bad, broken)
+    parameters = torch.from_numpy(np.stack([member.known_phi for member in good]))
+    known = [member for member in bad if member.has_parameters_of(good[0])]
+    failed = np.stack([m.known_phi for m in known]) if known else parameters[:0].numpy()
+    failures = Failures(torch.from_numpy(failed), tuple(member.told for member in known))
+    found_names = good[0].names if table is None else table.names
+    return Parts(parameters, _source(good, y), group_replicates(parameters), failures, found_names)
+
+
+def _check_data(members: list[Member], y: str, progress: bool) -> None:
+    """Read all data, and take those for broken that cannot be read or are not finite."""
+    good = [member for member in members if member.reason is None]
+    if not good:
+        return
+    source = _source(good, y)
+    datum = np.empty(source.y_shape, dtype=np.float32)
+    for row, member in enumerate(_shown(good, "checking data", progress)):
+        try:
+            source.read(row, 0, source.y_shape[0], datum)
+        except InputError as error:
+            member.reason = str(error)
+
+
+def _source(good: list[Member], y: str) -> FileSource:
+    """Return the data of files that were read."""
+    assert good[0].shape is not None
+    others = sorted(set[str]().union(*(member.variables for member in good)) - {y})
+    states = [member.state for member in good if member.state is not None]
+    paths = [member.path for member in good]
+    return FileSource(np.arange(len(good)), good[0].shape, paths, y, others, states)
+
+
+def _refuse_or_tell(good: list[Member], bad: list[Member], broken: str) -> None:
+    """Refuse broken files, all of them in one line, or warn that they count as failures."""
+    several = f"{len(bad)} of {len(good) + len(bad)} files"
+    if not good:
+        # That all are broken alike tells of the call rather than of the files.
+        also = f" (and {len(bad) - 1} more files are broken)" if len(bad) > 1 else ""
+        raise InputError(f"{bad[0].reason}{also}")
+    if broken == "refuse":
+        if len(bad) == 1:
+            raise InputError(f"{bad[0].reason}; broken='failed' counts it as a failure")
+        raise InputError(
+            f"files: expected simulations, got {several} broken (broken='failed' counts them as "
+            f"failures): {list_broken(bad)}"
+        )
+    unknown = sum(not member.has_parameters_of(good[0]) for member in bad)
+    left_out = f", but {unknown} without parameters are left out" if unknown else ""
+    warnings.warn(
+        f"{several} are broken and count as failures{left_out}: {list_broken(bad)}",
+        EandeWarning,
+        stacklevel=4,
+    )
+
+
+def _shown(members: list[Member], what: str, progress: bool) -> Iterable[Member]:
+    """Return the files one by one, with a progress bar."""
+    # Here and not above: who reads no files needs no bar.
+    from rich.progress import track
+
+    return track(members, what, disable=not progress, transient=True)
 
 
 class FileSource(Source):
@@ -103,7 +183,7 @@ class FileSource(Source):
         path = self.files[row]
         name = f"{path}, {self.y}"
         with reading_window(name, start, stop, self.y_shape[0], out):
-            if _state(path) != self.states[row]:
+            if state_of(path) != self.states[row]:
                 raise InputError(
                     f"{path}: expected the file whose parameters were read, got another or a "
                     "changed one: open the files again"
@@ -112,7 +192,7 @@ class FileSource(Source):
                 with NpzFile.open(path) as file:
                     out[...] = file.window(self.y, self.y_shape, start, stop, self._verified)
                 return
-            with _open_dataset(path, self.others) as dataset:
+            with open_dataset(path, self.others) as dataset:
                 array = dataset[self.y]
                 check_datum(name, array.shape, array.dtype, self.y_shape)
                 window = {axis: slice(start, stop) for axis in array.dims[:1]}
@@ -142,90 +222,44 @@ class FileSource(Source):
         return total.hexdigest()[:16]
 
 
-def _state(path: Path) -> State:
-    """Return what changes when a file is written or replaced."""
-    try:
-        state = path.stat()
-    except FileNotFoundError:
-        raise InputError(f"{path}: expected a file, got nothing there") from None
-    return state.st_ino, state.st_size, state.st_mtime_ns
-
-
-def _open(
-    path: Path, phi: list[str], several: bool, y: str
-) -> tuple[np.ndarray, tuple[int, ...], np.dtype, list[str]]:
-    """Return the parameters, shape and type of the data, and the names of all variables."""
-    if path.suffix.lower() == ".npz":
-        with NpzFile.open(path) as file:
-            _check_names(path, phi, y, file.names, file.names)
-            vectors = [_parameters(f"{path}, {name}", file.few(name), several) for name in phi]
-            return np.concatenate(vectors), *file.described(y), file.names
-    with _open_dataset(path) as dataset:
-        names = list(dataset.variables)
-        _check_names(path, phi, y, names, [*names, *dataset.attrs])
-        vectors = []
-        for name in phi:
-            values = dataset[name] if name in names else np.asarray(dataset.attrs[name])
-            check_few(f"{path}, {name}", values.size)
-            vectors.append(_parameters(f"{path}, {name}", np.asarray(values), several))
-        return np.concatenate(vectors), dataset[y].shape, dataset[y].dtype, names
-
-
-def _check_names(
-    path: Path, phi: list[str], y: str, variables: Sequence[str], parameters: Sequence[str]
-) -> None:
-    """Refuse names of which a file has nothing."""
-    for name in phi:
-        check_choice(f"{path}, phi", name, parameters)
-    check_choice(f"{path}, y", y, variables)
-
-
-def _open_dataset(path: Path, without: Sequence[str] = ()) -> Any:
-    # Refuses a pipe, which the library would wait for.
-    open_regular(path).close()
-    # Times stay numbers: a parameter with the unit "days" is one, and no calendar can fail.
-    xarray = import_xarray("a NetCDF file")
-    return xarray.open_dataset(path, decode_times=False, drop_variables=without)
-
-
-def _as_paths(files: Any) -> list[Path]:
-    kinds = ", ".join(_SUFFIXES)
+def _as_paths(files: Any) -> tuple[list[Path], bool]:
+    """Return the files, and whether they were given one by one, in an order of their own."""
+    kinds = ", ".join(SUFFIXES)
     if isinstance(files, Iterable) and not isinstance(files, str | bytes | Path | Set | Mapping):
         paths = [as_path("files", path) for path in files]
-        where = "[]"
-    else:
-        folder = as_path("files", files, kind="folder")
-        if not folder.is_dir():
-            raise InputError(f"files: expected a folder or a list of files, got {folder}")
-        where = str(folder)
+        if not paths:
+            raise InputError(f"files: expected at least one of {kinds}, got none in []")
+        for path in paths:
+            if path.suffix.lower() not in SUFFIXES or path.is_dir():
+                check_file(path)
+        return paths, True
+    folder = as_path("files", files, kind="folder")
+    is_pattern = not folder.exists() and glob.has_magic(str(folder))
+    if not folder.is_dir() and not is_pattern:
+        raise InputError(
+            f"files: expected a folder, a pattern such as 'members/*.nc' or a list of files, got "
+            f"{folder}"
+        )
+    with reading(folder):
+        found = glob.glob(str(folder), recursive=True) if is_pattern else folder.iterdir()
         # Hidden files are what file systems and copying leave beside the real ones.
-        with reading(folder):
-            paths = sorted(
-                path
-                for path in folder.iterdir()
-                if path.suffix.lower() in _SUFFIXES and path.name[0] != "." and path.is_file()
-            )
+        paths = sorted(
+            path
+            for path in map(Path, found)
+            if path.suffix.lower() in SUFFIXES and path.name[0] != "." and path.is_file()
+        )
     if not paths:
-        raise InputError(f"files: expected at least one of {kinds}, got none in {where}")
-    for path in paths:
-        if path.suffix.lower() in _SUFFIXES and path.is_file():
-            continue
-        if path.is_dir():
-            got = "a folder"
-        elif path.exists():
-            got = "another kind"
-        else:
-            got = "nothing there"
-        raise InputError(f"{path}: expected a file of {kinds}, got {got}")
-    return paths
+        raise InputError(f"files: expected at least one of {kinds}, got none in {folder}")
+    return paths, False
 
 
-def _parameters(name: str, values: np.ndarray, several: bool) -> np.ndarray:
-    """Return a file's parameters (D,), or one (1,)."""
-    numbers = as_floats(name, values)
-    is_vector = numbers.ndim == 1 and numbers.size > 0
-    if numbers.size != 1 and not (several and is_vector):
-        expected = "a vector" if several else "one number"
-        raise InputError(f"{name}: expected {expected}, got shape {show_shape(numbers.shape)}")
-    check_finite(name, torch.from_numpy(numbers))
-    return numbers.reshape(-1)
+def _as_table(phi: Any) -> Table | None:
+    """Return the parameters that lie beside the files; None for names of those in the files."""
+    if isinstance(phi, Path) or (isinstance(phi, str) and phi.lower().endswith(".csv")):
+        return read_csv(as_path("phi", phi))
+    if is_frame(phi):
+        return read_frame("phi", phi)
+    is_list = isinstance(phi, list | tuple) and bool(phi)
+    if hasattr(phi, "__array__") or (is_list and not any(isinstance(x, str) for x in phi)):
+        return read_array("phi", phi)
+    return None

@@ -15,6 +15,7 @@ from eande.simulation.read.entry import (
     as_names,
     check_datum,
     import_xarray,
+    names_along,
     reading_window,
 )
 from eande.simulation.read.from_arrays import read_arrays
@@ -37,6 +38,7 @@ def read_xarray(dataset: Any, phi: str | Sequence[str], y: str, dimension: str) 
     check_choice("dimension", dimension, list(dataset.sizes))
     check_count("number of simulations", dataset.sizes[dimension], 1)
     columns = [_columns(dataset, name, dimension, several) for name in names]
+    labels = _labels(dataset, names, dimension)
     parameters = torch.from_numpy(np.concatenate(columns, axis=1))
     check_count("number of parameters", parameters.shape[1], 1)
     check_finite("phi", parameters)
@@ -55,9 +57,9 @@ def read_xarray(dataset: Any, phi: str | Sequence[str], y: str, dimension: str) 
         values = as_floats("y", array.transpose(dimension, ...).values)
         if values.ndim == 1:
             values = values.reshape(-1, 1)
-        return read_arrays(parameters, values, groups)
+        return read_arrays(parameters, values, groups)._replace(names=labels)
     source = XarraySource(np.arange(len(parameters)), array, dimension)
-    return Parts(parameters, source, groups)
+    return Parts(parameters, source, groups, names=labels)
 
 
 class XarraySource(Source):
@@ -101,6 +103,12 @@ class XarraySource(Source):
 def _spread(last: int, number: int) -> torch.Tensor:
     """Return whole numbers spread evenly from 0 to the last."""
     return torch.linspace(0, last, number, dtype=torch.float64).long()
+
+
+def _labels(dataset: Any, names: Sequence[str], dimension: str) -> tuple[str, ...] | None:
+    """Return the names of the parameters: their variables' own, or the labels of a variable."""
+    others = [axis for axis in dataset[names[0]].dims if axis != dimension]
+    return names_along(dataset[names[0]], others[0]) if others else tuple(names)
 
 
 def _columns(dataset: Any, name: str, dimension: str, several: bool) -> np.ndarray:

@@ -96,7 +96,7 @@ class Simulations:
         """Take parameters (n, D) and data (n, …) you already have; float32 data are not copied.
 
         Args:
-            phi: parameters.
+            phi: parameters; a pandas DataFrame names them by its columns.
             y: data.
             groups: rows with equal entries are simulations of one φ.
             failed_phi: parameters (m, D) drawn from the same prior whose simulation gave no data,
@@ -127,18 +127,30 @@ class Simulations:
         cls,
         files: str | Path | Sequence[str | Path],
         *,
-        phi: str | Sequence[str] = "phi",
+        phi: Any = "phi",
         y: str = "y",
+        broken: str = "refuse",
+        progress: bool = True,
     ) -> Simulations:
-        """Read a folder of ``.npz`` or NetCDF files of one simulation each, data when asked for.
+        """Read ``.npz`` or NetCDF files of one simulation each, data when asked for.
 
         Args:
-            files: a folder, or the files themselves.
+            files: a folder, a pattern such as ``"members/*.nc"``, or the files themselves.
             phi: name of the parameters in each file: one vector, or several scalars (NetCDF:
-                variables or attributes).
+                variables or attributes). Or a table that lies beside the files, with a row for
+                each: the path of a CSV file, a pandas DataFrame, or an array (n, D). A column
+                ``file`` (or the DataFrame's index, where it consists of texts) says which file a
+                row belongs to, with or without folder and ending; all other columns are parameters.
+                Without it, the rows are in the order of the files: that of the list, or of the
+                sorted names.
             y: name of the data in each file.
+            broken: what becomes of files that cannot be read, or are unlike the others:
+                ``"refuse"`` refuses all; with ``"failed"`` they count as failed simulations, in
+                ``simulations.failures`` with the reason. Then all data are read once, to find those
+                that are not finite.
+            progress: whether to show a progress bar.
         """
-        return cls(*read_files(files, phi, y))
+        return cls(*read_files(files, phi, y, broken=broken, progress=progress))
 
     @classmethod
     def from_xarray(
