@@ -345,7 +345,7 @@ CALLS: dict[str, Callable[[World], Call]] = {
             "y": array(w.simulations.y[:3], tensor_with_gradient="three data"),
             "groups": array(torch.arange(3)),
             "failures": instance(None, **_OPTIONAL),
-            "names": names(["a", "b"], **_OPTIONAL),
+            "names": names(None, **_OPTIONAL),
         },
     ),
     "Simulations.__getitem__": lambda w: (

@@ -66,7 +66,7 @@ from eande.inference.tensor_cores import for_tensor_cores
 from eande.networks.choose import describe_network, outline_network
 from eande.networks.precision import full_precision
 from eande.networks.standardizer import Standardizer
-from eande.priors.convert import as_prior, named_as
+from eande.priors.convert import as_prior, named_as, share_beyond
 from eande.priors.prior import Prior
 from eande.similarities.calibrated import Calibrated
 from eande.similarities.prior_only import PriorOnly
@@ -74,6 +74,8 @@ from eande.similarities.similarity import Similarity
 
 # Another prior may put this much of its mass where no simulation was ever made.
 _OUTSIDE_AT_MOST = 0.01
+# And so much where practically none was made, before it is told.
+_BEYOND_AT_MOST = 0.01
 # Scores beyond this many nats are not resolved by float32.
 _LARGEST_SCORE = 1e6
 # Observations so many times farther out than all simulations are warned about. An observation like
@@ -310,7 +312,7 @@ class EmbedAndEmulate(nn.Module):
         # Draws are kept by the prior that was given, which may be given again.
         kept = self._kept_bank(used, draws)
         used = named_as(used, self.prior.own_names)
-        _check_support(kept.bank.outside)
+        _check_support(kept.bank)
         if pooled:
             with self.calling("encoder", observed):
                 located = [self._locate_pooled(observed, kept.bank)]
@@ -428,7 +430,8 @@ class EmbedAndEmulate(nn.Module):
         outside = 1 - inside.double().mean().item()
         with self.calling("emulator", phi):
             emulated = self.emulate_all(phi)
-        return PriorBank(phi, emulated, inside, outside)
+        beyond = None if prior is self.prior else share_beyond(self.prior, phi)
+        return PriorBank(phi, emulated, inside, outside, beyond or 0.0)
 
     def _scoring_parts(self) -> list[nn.Module]:
         """Return what emulated points and scores depend on."""
@@ -664,9 +667,13 @@ def _stacked(normalizer: Normalizer, total: Tensor, reach: Tensor) -> Tensor:
     return torch.stack([part.double() for part in parts])
 
 
-def _check_support(outside: float) -> None:
-    """Refuse a prior with too much mass outside the training prior's support, report a little."""
+def _check_support(bank: PriorBank) -> None:
+    """Refuse a prior with too much mass outside the training prior's support, report a little.
+
+    Report mass in its tails, too, where the networks have seen next to nothing.
+    """
     where = "outside the training prior's support"
+    outside = bank.outside
     if outside > _OUTSIDE_AT_MOST:
         raise InputError(
             f"prior: expected at most {_OUTSIDE_AT_MOST:.0%} of its mass {where}, got "
@@ -675,4 +682,12 @@ def _check_support(outside: float) -> None:
     if outside > 0:
         warnings.warn(
             f"{outside:.2%} of the prior lies {where} and is left out", EandeWarning, stacklevel=4
+        )
+    if bank.beyond > _BEYOND_AT_MOST:
+        warnings.warn(
+            f"prior: {bank.beyond:.1%} of its mass lies where practically nothing was simulated, "
+            "beyond 99.9% of the training prior's: the posterior means little there; simulate "
+            "under a wider prior",
+            EandeWarning,
+            stacklevel=4,
         )

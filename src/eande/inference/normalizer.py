@@ -34,12 +34,14 @@ class PriorBank:
         inside: whether each draw lies in the training prior's support (N',); the ratio of the
             others is zero.
         outside: the share of draws that does not.
+        beyond: the share that lies inside, but where practically nothing was simulated.
     """
 
     phi: Tensor
     emulated: Tensor
     inside: Tensor
     outside: float = 0.0
+    beyond: float = 0.0
 
 
 @dataclass(frozen=True)

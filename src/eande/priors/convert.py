@@ -18,6 +18,9 @@ from eande.priors.prior import Prior, default_names, listed
 
 # How many draws of priors are compared.
 _COMPARED = 64
+# How many tell where a prior has next to nothing, and the share of them that lies beyond.
+_EXPLORING = 10_000
+_BEYOND = 0.001
 
 
 def as_prior(prior: Any, name: str = "prior") -> Prior:
@@ -111,6 +114,36 @@ def same_law(first: Prior, second: Prior) -> bool:
         return torch.equal(*draws)
     phi = torch.cat(draws)
     return torch.allclose(first.log_prob(phi), second.log_prob(phi), rtol=1e-3, atol=1e-3)
+
+
+def share_beyond(prior: Prior, phi: Tensor) -> float | None:
+    """Return the share of points that lie where practically no draw of a prior does.
+
+    That is, where its density is lower than at all but 0.1 % of its own draws; of parameters on a
+    half-line, the density of their logarithm. Points outside the support are left to ``contains``.
+
+    Args:
+        prior: None is returned for one without a density.
+        phi: points (n, D).
+    """
+    if not prior.has_density:
+        return None
+    own = _log_density(prior, prior.sample(_EXPLORING, seed=0))
+    level = own.kthvalue(int(_BEYOND * _EXPLORING)).values.item()
+    found = _log_density(prior, phi)
+    return ((found < level) & (found > -torch.inf)).double().mean().item()
+
+
+def _log_density(prior: Prior, phi: Tensor) -> Tensor:
+    """Return the log density, (n,), in coordinates in which half-lines are whole lines."""
+    log_density = prior.log_prob(phi).double()
+    begins = prior.half_lines()
+    if begins is None:
+        return log_density
+    begins = begins.to(phi.device)
+    # dφ/dx = φ − begin where x = log(φ − begin).
+    above = torch.where(begins > -torch.inf, (phi - begins).double(), 1.0)
+    return log_density + above.clamp(min=torch.finfo(torch.float32).tiny).log().sum(1)
 
 
 def law_fingerprint(prior: Prior) -> str:
