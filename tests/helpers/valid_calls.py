@@ -518,6 +518,7 @@ CALLS: dict[str, Callable[[World], Call]] = {
             "warm_start": instance(None, **_OPTIONAL),
             "members": count(1),
             "callback": function(None, **_OPTIONAL),
+            "tracker": instance(None, **_OPTIONAL),
             **_PROGRESS,
         },
     ),

@@ -339,14 +339,19 @@ class CheckpointStore:
         path = self._path(name)
         return path is not None and (path.exists() or path.is_symlink())
 
-    def restore(self, state: TrainingState[Any], name: str) -> None:
-        """Bring a state to where its file stands, if there is one; remove debris of kills."""
+    def restore(self, state: TrainingState[Any], name: str) -> bool:
+        """Bring a state to where its file stands, remove debris of kills.
+
+        Returns whether there was a file.
+        """
         path = self._path(name)
         if path is None:
-            return
+            return False
         clear_strays(path)
-        if self.has(name):
+        found = self.has(name)
+        if found:
             restore_state(state, path, self.fingerprint)
+        return found
 
     def check_room(self, state: TrainingState[Any], name: str) -> None:
         """Refuse, before the first step, a disk without room for the files that are to come."""

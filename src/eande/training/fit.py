@@ -25,12 +25,13 @@ from rich.progress import (
 )
 from torch import nn
 
-from eande.foundations.checks import EandeWarning, InputError, check_count
+from eande.foundations.checks import EandeWarning, InputError, check_count, show_shape
 from eande.foundations.paths import as_path
 from eande.foundations.seeds import derive_seed
 from eande.inference.ensemble import ensemble
 from eande.inference.model import EmbedAndEmulate
 from eande.inference.normalizer import ENOUGH_DRAWS
+from eande.priors.prior import Prior
 from eande.similarities.prior_only import PriorOnly
 from eande.similarities.similarity import Similarity
 from eande.simulation.read.simulations import Simulations
@@ -42,6 +43,7 @@ from eande.training.run import Call, Run, Split, tagged
 from eande.training.search import Found, Search, folds, standard_error
 from eande.training.settings import MANY, FitSettings
 from eande.training.state import Record, TrainingState
+from eande.training.trackers import Tracker, as_tracked
 from eande.training.validation import held_out_log_ratios
 
 # Data on disk of no more bytes than this are read once and kept in memory.
@@ -73,6 +75,7 @@ def fit(
     warm_start: EmbedAndEmulate | None = None,
     members: int = 1,
     callback: Callable[[Record], None] | None = None,
+    tracker: Tracker | None = None,
     progress: bool = True,
 ) -> EmbedAndEmulate:
     """Train an encoder and a latent emulator on simulations; return the best on held-out pairs.
@@ -106,6 +109,10 @@ def fit(
         callback: called with every record of the history, for loggers; of several members, with the
             number of theirs as ``member``, and where the length is searched for, with the number of
             the run as ``run``.
+        tracker: told the settings, the losses of every step and the held-out scores: one of sbi's,
+            such as ``sbi.utils.tracking.TensorBoardTracker(SummaryWriter("runs"))``, or any object
+            with their ``log_params``, ``log_metrics`` and ``flush``. Names are those of the
+            history; of several runs or members they begin with ``run-0/`` or ``member-0/``.
         progress: whether to show a progress bar.
     """
     settings = _default_settings(warm_start) if settings is None else settings
@@ -129,6 +136,7 @@ def fit(
             f"members: expected 1 with warm_start=, got {members}: every member would start alike"
         )
     check_members(members, encoder, emulator)
+    tracked = as_tracked(tracker)
     prior = training_prior(prior, simulations, validation)
     fingerprint = {}
     if folder is not None:
@@ -143,7 +151,9 @@ def fit(
             torch.random.fork_rng(devices=devices),
             _progress(progress) as bar,
         ):
-            call = Call(prior, views, networks, fabric, bar, callback, folder, fingerprint)
+            call = Call(prior, views, networks, fabric, bar, callback, tracked, folder, fingerprint)
+            if tracked is not None:
+                tracked.settings(settings.describe() | _described(simulations, prior))
             if settings.epochs is None:
                 return _search(Search(call, settings, splits, members))
             return _train(call, settings, splits[0], members)
@@ -153,6 +163,18 @@ def fit(
                 f"stopped; the same call goes on from the latest checkpoint in {folder}"
             ) from None
         raise
+    finally:
+        if tracked is not None:
+            tracked.flush()
+
+
+def _described(simulations: Simulations, prior: Prior) -> dict[str, str | int]:
+    """Return what a tracker is told beside the settings."""
+    return {
+        "simulations": len(simulations),
+        "shape of y": show_shape(simulations.y_shape),
+        "parameters": ", ".join(prior.names),
+    }
 
 
 def _splits(
@@ -180,6 +202,8 @@ def _train(call: Call, settings: FitSettings, split: Split, members: int) -> Emb
         # Which member, not of how many: a later call may add some.
         fingerprint = call.fingerprint | {"member": number if members > 1 else None}
         shared = replace(call, fingerprint=fingerprint)
+        if members > 1 and call.tracked is not None:
+            shared = replace(shared, tracked=call.tracked.of("member", number))
         if number > 0:
             own = replace(own, seed=derive_seed(settings.seed, "member", number))
         if members > 1:

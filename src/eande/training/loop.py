@@ -22,6 +22,7 @@ from eande.training.batches import Batch, Batches
 from eande.training.checkpoints import CheckpointStore
 from eande.training.settings import FitSettings, Schedule
 from eande.training.state import Record, TrainingState
+from eande.training.trackers import Tracked
 
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -67,6 +68,7 @@ class Loop(Generic[Model]):
         bar: a progress bar, None for none.
         callback: called with every record of the history.
         schedule: how long, and when to validate; None for that of the settings.
+        tracked: what tells a tracker of every step, None for none.
     """
 
     def __init__(
@@ -77,12 +79,14 @@ class Loop(Generic[Model]):
         bar: Progress | None = None,
         callback: Callable[[Record], None] | None = None,
         schedule: Schedule | None = None,
+        tracked: Tracked | None = None,
     ) -> None:
         self.fabric = fabric
         self.task = task
         self.store = store
         self.bar = bar
         self.callback = callback
+        self.tracked = tracked
         self.settings = task.settings
         self.schedule = schedule or self.settings.schedule()
         self._steps = task.batches.steps_per_epoch * self.schedule.epochs
@@ -96,7 +100,7 @@ class Loop(Generic[Model]):
             name: of the checkpoint.
             label: of the progress bar.
         """
-        self.store.restore(state, name)
+        resumed = self.store.restore(state, name)
         if state.step != state.epoch * self.task.batches.steps_per_epoch or state.epoch > until:
             raise InputError(
                 f"checkpoint: expected {until} epochs of {self.task.batches.steps_per_epoch} steps "
@@ -107,6 +111,8 @@ class Loop(Generic[Model]):
         module, optimizer = self.fabric.setup(state.model, state.optimizer)
         gradient = self._gradient_of(state)
         shown = None if self.bar is None else self.bar.add_task(label, total=until)
+        if self.bar is not None and resumed:
+            self.bar.console.print(f"{label}: resumed at step {state.step:,}")
         if state.step == 0 and not state.history and self.schedule.validates(0):
             state.model.eval()
             self.validate(state)
@@ -169,8 +175,10 @@ class Loop(Generic[Model]):
     def validate(self, state: TrainingState[Model]) -> None:
         """Score the candidate on held-out pairs, keep it if it is the best, write the record."""
         record: Record = {"epoch": state.epoch, "step": state.step}
-        means = state.losses_since().items()
-        record |= {name: values.double().mean().item() for name, values in means}
+        losses = state.losses_since()
+        record |= {name: values.double().mean().item() for name, values in losses.items()}
+        if self.tracked is not None:
+            self.tracked.losses(state.step, losses)
         state.losses = []
         if not math.isfinite(record.get("loss", 0.0)):
             raise DivergedError(
@@ -185,6 +193,8 @@ class Loop(Generic[Model]):
         else:
             state.keep_if_best(validated.score)
         state.history.append(record)
+        if self.tracked is not None:
+            self.tracked.record(record, losses)
         if self.callback is not None:
             again = partial(self.callback, dict(record))
             with calling("callback", again, epoch=state.epoch, step=state.step):

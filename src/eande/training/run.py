@@ -26,6 +26,7 @@ from eande.training.loop import Loop
 from eande.training.negatives import MemoryBank
 from eande.training.settings import FitSettings, Schedule
 from eande.training.state import Record, TrainingState
+from eande.training.trackers import Tracked
 from eande.training.validation import HeldOut, QuickScore
 
 
@@ -40,6 +41,7 @@ class Call:
         fabric: device and precision.
         bar: a progress bar, None for none.
         callback: called with every record of the history.
+        tracked: what tells a tracker of every step, None for none.
         folder: of the fit's checkpoints, None for none.
         fingerprint: what identifies the call.
     """
@@ -50,6 +52,7 @@ class Call:
     fabric: Fabric
     bar: Progress | None
     callback: Callable[[Record], None] | None
+    tracked: Tracked | None
     folder: Path | None
     fingerprint: dict[str, Any]
 
@@ -106,7 +109,9 @@ class Run:
             quick = None
         batches = Batches.of(split.train, call.views, settings)
         self.task = ContrastiveTask(call.fabric, settings, batches, self.held_out, quick)
-        self.loop = Loop(call.fabric, self.task, self.store, call.bar, call.callback, schedule)
+        self.loop = Loop(
+            call.fabric, self.task, self.store, call.bar, call.callback, schedule, call.tracked
+        )
 
     def begin(self, start: int = 0) -> TrainingState[EmbedAndEmulate]:
         """Return the state of a start before its first step."""

@@ -51,6 +51,7 @@ from eande.training.loop import DivergedError
 from eande.training.run import Call, Run, Split, tagged
 from eande.training.settings import INPUTS, MANY, FitSettings, Schedule
 from eande.training.telling import few_tell, places_tell, telling_weights
+from eande.training.trackers import Tracked
 from eande.training.validation import held_out_log_ratios
 
 # Steps of the first runs (shorter ones mislead: a random start needs them to come near a linear
@@ -390,6 +391,7 @@ class Search:
             self.call,
             fingerprint=self.call.fingerprint | {"run": name},
             callback=tagged(self.call.callback, run=self._runs),
+            tracked=self._tracked(f"{plan}, {steps} steps"),
         )
         self._runs += 1
         split = self.splits[number % len(self.splits)]
@@ -417,6 +419,14 @@ class Search:
             best_step=int(state.best_epoch),
         )
         return Finished(model, trial, log_ratios)
+
+    def _tracked(self, what: str) -> Tracked | None:
+        """Return what tells a tracker of the next run, and tell what it is."""
+        if self.call.tracked is None:
+            return None
+        tracked = self.call.tracked.of("run", self._runs)
+        tracked.settings({"plan": what})
+        return tracked
 
     # The file of a search: what was tried, so that none of it has to be done again.
 
