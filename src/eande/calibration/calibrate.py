@@ -97,7 +97,7 @@ def calibrate(
     from_prior = isinstance(fitted.similarity, PriorOnly)
     trained = fitted.with_similarity(fitted.similarity.trained)
     similarity = trained.similarity
-    f = embed_rows(trained, pairs.y)
+    f = embed_rows(trained, pairs.y, progress=progress)
     g = trained.emulate_all(pairs.phi.to(model.device))
     bank = trained.prior_bank(trained.prior, draws)
     features = similarity.features(f)

@@ -134,6 +134,8 @@ class Belongs:
         """Rank observations (m, *y_shape), or one of shape y_shape."""
         observed = as_float_tensor("y", y)
         if observed.ndim == len(self.model.y_shape):
+            # With the index that the caller's y has.
+            self.model.check_data("y", observed)
             observed = observed.unsqueeze(0)
         check_shape("y", observed, ("m", *self.model.y_shape))
         check_count("number of observations", len(observed), 1)

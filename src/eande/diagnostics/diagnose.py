@@ -103,7 +103,7 @@ def diagnose(
         check_count("samples", samples, ENOUGH_DRAWS)
         check_fits("samples", samples, 4 * model.prior.dimension)
     phi = seen.phi.to(model.device)
-    embedded = embed_rows(model, seen.y)
+    embedded = embed_rows(model, seen.y, progress=progress)
     draws = max(draws, DRAWS_PER_DATUM * len(phi))
     weighed, normalizer, k = _weigh_all(model, phi, embedded, draws, seed, progress=progress)
     nearer = 0

@@ -146,8 +146,9 @@ class Diagnosis:
     def __str__(self) -> str:
         """Return the verdicts, one per line."""
         marks = {True: "ok   ", False: "ALARM", None: "     "}
+        width = max([14, *(len(verdict.name) for verdict in self.verdicts)]) + 2
         return "\n".join(
-            f"{marks[verdict.passed]}  {verdict.name:<16}{verdict.text}"
+            f"{marks[verdict.passed]}  {verdict.name:<{width}}{verdict.text}"
             for verdict in self.verdicts
         )
 

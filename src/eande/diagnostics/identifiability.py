@@ -189,7 +189,7 @@ def identifiability(
     check_flag("progress", progress)
     seen = check_held_out("simulations", model, simulations, views, one_per_group=False)
     chosen = _points(model, phi, points, seed)
-    embedded = embed_rows(model, seen.y)
+    embedded = embed_rows(model, seen.y, progress=progress)
     bank = model.prior_bank(model.prior, _DRAWS)
     log_c = estimate_normalizer(model.similarity, embedded, bank).log_value
     scale = bank.phi.double().std(0)

@@ -133,7 +133,7 @@ def diagnose_near(
     )
     seen = check_held_out("simulations", model, made, views, one_per_group=True)
     phi = seen.phi.to(model.device)
-    embedded = embed_rows(model, seen.y)
+    embedded = embed_rows(model, seen.y, progress=progress)
     draws = max(draws, DRAWS_PER_DATUM * len(phi))
     drawn, _ = posterior.sample(draws + len(phi), seed=derive_seed(seed, "region"))
     region = drawn[len(phi) :]

@@ -3,6 +3,7 @@
 from typing import Any
 
 import torch
+from rich.progress import track
 from torch import Tensor
 
 from eande.foundations.checks import (
@@ -85,10 +86,11 @@ def check_pairs(model: EmbedAndEmulate, phi: Tensor, y: Any, groups: Tensor) -> 
 
 
 @torch.no_grad()
-def embed_rows(model: EmbedAndEmulate, y: Any) -> Tensor:
-    """Embed data (m, *y_shape) that may lie on disk, some rows at a time."""
+def embed_rows(model: EmbedAndEmulate, y: Any, *, progress: bool = False) -> Tensor:
+    """Embed data (m, *y_shape) that may lie on disk, some rows at a time, with a bar if asked."""
     parts = []
-    for start in range(0, len(y), model.encoder_rows):
+    starts = range(0, len(y), model.encoder_rows)
+    for start in track(starts, "embedding", disable=not progress, transient=True):
         rows = as_float_tensor("y", y[start : start + model.encoder_rows])
         where = f"y[{start}:{start + len(rows)}]"
         model.check_data(where, rows)

@@ -201,10 +201,11 @@ class Posterior:
             remedy = "the prior has no more draws"
         else:
             remedy = "more draws in model.posterior(..., draws=...)"
+        # No numbers of this datum: of equal warnings in a loop Python shows the first.
         warnings.warn(
-            f"log C has an effective sample size of {self.effective_draws:.2g} of {drawn:,} prior "
-            "draws, so that values may be off by a constant, more than its standard error of "
-            f"{self.normalizer_error:.2g} (samples are not): {remedy}",
+            f"so few of {drawn:,} prior draws come near the posterior that values may be off by a "
+            "constant, more than posterior.normalizer_error (samples are not; log C has an "
+            f"effective sample size under {ENOUGH_DRAWS}, posterior.effective_draws): {remedy}",
             EandeWarning,
             stacklevel=3,
         )

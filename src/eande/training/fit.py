@@ -39,7 +39,7 @@ from eande.simulation.read.views import View
 from eande.training.build import Networks, check_members
 from eande.training.checkpoints import using
 from eande.training.prepare import call_fingerprint, check_types, split, training_prior
-from eande.training.run import Call, Run, Split, tagged
+from eande.training.run import Call, Run, Split, doing, tagged
 from eande.training.search import Found, Search, folds, standard_error
 from eande.training.settings import MANY, FitSettings
 from eande.training.state import Record, TrainingState
@@ -269,7 +269,8 @@ def _finish(run: Run, state: TrainingState[EmbedAndEmulate]) -> EmbedAndEmulate:
     reached = state.best_score
     if state.best_record().get("effective_draws", 0.0) < ENOUGH_DRAWS:
         # Too few draws flatter a sharp model: look once more, where its posteriors are.
-        log_ratios = held_out_log_ratios(model, run.held_out, run.settings.seed)
+        with doing(run.call.bar, "scoring on held-out pairs"):
+            log_ratios = held_out_log_ratios(model, run.held_out, run.settings.seed)
         reached = min(reached, log_ratios.mean().item())
     if reached > 0:
         return model

@@ -6,7 +6,8 @@ A fit of given length is one run, after short starts where several are asked for
 
 import copy
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -66,6 +67,19 @@ def tagged(
     return lambda record: callback(record | numbers)
 
 
+@contextmanager
+def doing(bar: Progress | None, what: str) -> Iterator[None]:
+    """Say in the progress bar, if there is one, what takes its time beside the steps."""
+    if bar is None:
+        yield
+        return
+    task = bar.add_task(what, total=None)
+    try:
+        yield
+    finally:
+        bar.remove_task(task)
+
+
 @dataclass(frozen=True)
 class Split:
     """Simulations to train on, and others to hold out."""
@@ -116,14 +130,15 @@ class Run:
     def begin(self, start: int = 0) -> TrainingState[EmbedAndEmulate]:
         """Return the state of a start before its first step."""
         call = self.call
-        model = build_model(
-            self.split.train,
-            call.views,
-            call.prior,
-            self.settings,
-            call.networks,
-            start=self.number + start,
-        ).to(call.fabric.device)
+        with doing(call.bar, "building the networks"):
+            model = build_model(
+                self.split.train,
+                call.views,
+                call.prior,
+                self.settings,
+                call.networks,
+                start=self.number + start,
+            ).to(call.fabric.device)
         # Validation must not need more memory than training does.
         rows = self.settings.micro_batch or self.settings.batch_size
         assert rows is not None

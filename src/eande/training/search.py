@@ -48,7 +48,7 @@ from eande.simulation.read.views import fixed_views
 from eande.training.build import have_places
 from eande.training.linear import can_start_linear
 from eande.training.loop import DivergedError
-from eande.training.run import Call, Run, Split, tagged
+from eande.training.run import Call, Run, Split, doing, tagged
 from eande.training.settings import INPUTS, MANY, FitSettings, Schedule
 from eande.training.telling import few_tell, places_tell, telling_weights
 from eande.training.trackers import Tracked
@@ -410,7 +410,8 @@ class Search:
             label = f"member {number + 1}: {label}"
         run.loop.run(state, steps if until is None else until, name, label)
         model = run.finished(state)
-        log_ratios = held_out_log_ratios(model, run.held_out.some(_COMPARED), settings.seed)
+        with doing(call.bar, "scoring on held-out pairs"):
+            log_ratios = held_out_log_ratios(model, run.held_out.some(_COMPARED), settings.seed)
         trial = Trial(
             *plan,
             steps,
