@@ -22,6 +22,7 @@ The map, in the order in which data flow; no folder knows a later one::
                         predictive_check(model, y, simulator)
     eande.bridges       sbi (EE, Potential, as_posterior), arviz (to_arviz)
     eande.plots         figures of all of these
+    eande.reporting     report(model, path, observed=…): one page of HTML, and the same as JSON
     eande.studies       the paper's tables and figures, and the common benchmark
     eande.cli           the command line
 """
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from eande.priors.distribution import DistributionPrior
     from eande.priors.draws import EmpiricalPrior, SamplerPrior
     from eande.priors.product import ProductPrior
+    from eande.reporting.report import Report, report
     from eande.similarities.cosine import Cosine
     from eande.similarities.dot import Dot
     from eande.similarities.mixture import Mixture
@@ -100,6 +102,8 @@ _HOMES = {
     "Belongs": "diagnostics.belonging",
     "Belonging": "diagnostics.belonging",
     "predictive_check": "diagnostics.belonging",
+    "report": "reporting.report",
+    "Report": "reporting.report",
     "SimulationError": "simulation.run.blocks",
     "InputError": "foundations.checks",
     "EandeWarning": "foundations.checks",
@@ -145,6 +149,8 @@ __all__ = [
     "Belongs",
     "Belonging",
     "predictive_check",
+    "report",
+    "Report",
     "SimulationError",
     "InputError",
     "EandeWarning",

@@ -1,0 +1,225 @@
+"""What checks mean, in plain words and with what to do: the verdicts of a report."""
+
+from __future__ import annotations
+
+import math
+
+from scipy import stats
+
+from eande.diagnostics.belonging import Belonging
+from eande.diagnostics.diagnosis import Diagnosis
+from eande.inference.model import EmbedAndEmulate
+from eande.inference.normalizer import ENOUGH_DRAWS
+from eande.reporting.blocks import ALARM, NOT_CHECKED, OK, Verdict
+from eande.reporting.words import counted, listed, p_value, per_cent
+from eande.similarities.prior_only import PriorOnly
+
+# Fewer held-out simulations than this cannot clear a model, only accuse it.
+ENOUGH_DATA = 100
+_STRANGE = 0.01
+_UNUSUAL = 0.05
+_FAR_OUT = 3.0
+_LEVEL = 95
+_CALIBRATE = "calibrate (eande.calibrate, with simulations used for nothing else)"
+_LOOK = (
+    "Do not use this posterior: look for another unit, order, noise or process in the data, and "
+    "simulate what is missing."
+)
+
+LEARNED = "Did the model learn anything?"
+BELONGS = "Is the observation like the simulations?"
+PREDICTS = "Does the posterior predict the observation?"
+NEAR = "Are the regions right near this observation?"
+REGIONS = "Are the regions right on average?"
+PARAMETERS = "Is each parameter right on average?"
+
+
+def is_prior(model: EmbedAndEmulate) -> bool:
+    """Return whether a fit found nothing, so that all posteriors are the prior."""
+    members = model.members or (model,)
+    return isinstance(model.similarity, PriorOnly) or all(
+        isinstance(member.similarity, PriorOnly) for member in members
+    )
+
+
+def not_checked(question: str, why: str, advice: str = "") -> Verdict:
+    """Return the verdict of a check that was not made."""
+    return Verdict(question, NOT_CHECKED, why, advice)
+
+
+def of_learning(model: EmbedAndEmulate, found: Diagnosis | None) -> Verdict:
+    """Say whether unseen parameters are likelier under their posteriors than under the prior."""
+    if is_prior(model):
+        return Verdict(
+            LEARNED,
+            ALARM,
+            "No: in training nothing was found that holds on other simulations, so every posterior "
+            "here is the prior.",
+            "Give more simulations, longer training, or an encoder that knows what the data are; "
+            "or the data say nothing of these parameters.",
+        )
+    if found is None:
+        return not_checked(
+            LEARNED,
+            "No held-out simulations were given.",
+            "Pass held_out= simulations that the training has not seen, 200 or more.",
+        )
+    amount = f"{found.log_ratio:.2f} ± {found.log_ratio_error:.2f} nats"
+    if found.log_ratio > 2 * found.log_ratio_error:
+        times = math.exp(min(found.log_ratio, 700))
+        factor = f"{times:.1f}" if times < 10 else f"{times:,.0f}" if times < 1e6 else f"{times:.1g}"
+        return Verdict(
+            LEARNED,
+            OK,
+            f"Yes: the true parameters of {found.data:,} unseen simulations are {factor} times as "
+            f"likely under their posteriors as under the prior ({amount}).",
+        )
+    return Verdict(
+        LEARNED,
+        ALARM,
+        f"The true parameters of {found.data:,} unseen simulations are no likelier under their "
+        f"posteriors than under the prior ({amount}).",
+        "Simulate more or train longer; do not use these posteriors.",
+    )
+
+
+def of_regions(found: Diagnosis, question: str = REGIONS) -> Verdict:
+    """Say whether regions cover as often as they say."""
+    near = question == NEAR
+    what = "fresh simulations around its posterior" if near else "held-out simulations"
+    passed = {verdict.name: verdict.passed for verdict in found.verdicts}
+    level = _level(found, alarmed=passed.get("coverage") is False)
+    share = found.covered[level]
+    test = stats.binomtest(round(share * found.data), found.data)
+    interval = test.proportion_ci(0.95)
+    cover = f"The {level} % regions cover {per_cent(share)}"
+    truth = f"between {per_cent(interval.low)} and {per_cent(interval.high)}"
+    if passed.get("coverage") is False:
+        narrow = found.coverage.mean > 0.5
+        fault = "over-confident" if narrow else "wider than they need be, under-confident"
+        more = f"Simulate more{' near this observation' if near else ''}, or {_CALIBRATE}"
+        careful = "do not trust these intervals before" if narrow else "the intervals are safe, but"
+        advice = f"{more}; {careful}." if narrow else f"{more}; {careful} more could be said."
+        found_in = f"of {found.data:,} {what}"
+        return Verdict(question, ALARM, f"{cover} {found_in}: {fault}.", advice)
+    if passed.get("TARP") is False:
+        return Verdict(
+            question,
+            ALARM,
+            f"{cover} of {found.data:,} {what}, but distances from random points (TARP, "
+            f"{p_value(found.tarp.p_value)}) say that posteriors are displaced or of a wrong width.",
+            f"Look at each parameter below; simulate more, or {_CALIBRATE}.",
+        )
+    if not found.tested:
+        return not_checked(
+            question,
+            "Too few draws come near the true parameters to rank them.",
+            "Run eande.diagnose with more draws=, or with samples=200.",
+        )
+    if found.data < ENOUGH_DATA:
+        return not_checked(
+            question,
+            f"Checked on only {counted(found.data, 'simulation')}: too few to clear it. {cover}; "
+            f"in truth that could be anything {truth}.",
+            "Hold out 200 simulations or more." if not near else "Simulate more around it.",
+        )
+    return Verdict(
+        question, OK, f"{cover} of {found.data:,} {what}; in truth that is {truth}."
+    )
+
+
+def _level(found: Diagnosis, *, alarmed: bool) -> int:
+    """Return the level to speak of: 95 %, or the one that is most wrong."""
+    if not alarmed:
+        return _LEVEL
+    return max(
+        found.covered,
+        key=lambda level: abs(found.covered[level] - level / 100)
+        / math.sqrt(level * (100 - level)),
+    )
+
+
+def of_parameters(found: Diagnosis, question: str = PARAMETERS) -> Verdict:
+    """Say whether the true values of each parameter fall anywhere in their posteriors."""
+    wrong = {
+        verdict.name.removeprefix("ranks of "): verdict.text.rpartition(", ")[2]
+        for verdict in found.verdicts
+        if verdict.name.startswith("ranks of ") and verdict.passed is False
+    }
+    if wrong:
+        faults = listed([f"{name}: {fault}" for name, fault in wrong.items()])
+        return Verdict(
+            question,
+            ALARM,
+            f"{len(wrong)} of {len(found.names)} are not: {faults}.",
+            f"Simulate more, or {_CALIBRATE}; aim=True moves what lies too low or too high.",
+        )
+    if not found.tested:
+        return not_checked(question, "Too few draws come near the true parameters to rank them.")
+    if found.data < ENOUGH_DATA:
+        return not_checked(
+            question,
+            f"Checked on only {counted(found.data, 'simulation')}: nothing is wrong that so few "
+            "could show.",
+            "Hold out 200 simulations or more.",
+        )
+    smallest = min(ranks.p_value for ranks in found.sbc)
+    return Verdict(
+        question,
+        OK,
+        f"The true values of {listed(list(found.names))} fall anywhere in their posteriors, as "
+        f"they should (smallest {p_value(smallest)} of {len(found.sbc)}).",
+    )
+
+
+def of_belonging(found: Belonging, question: str = BELONGS) -> Verdict:
+    """Say whether an observation is like the simulations, or like those of its posterior."""
+    p = float(found.p_value[0])
+    predicted = question == PREDICTS
+    others = "anything that its posterior predicts" if predicted else "anything simulated"
+    strangest = min(found.each, key=lambda name: float(found.each[name][0]))
+    because = {
+        "image": "its embedding lies where no parameters lead",
+        "activations": "the encoder answers to it as to no simulation",
+        "summaries": "its mean, spread, skewness or roughness is like no simulation's",
+    }.get(strangest, strangest)
+    if p < _STRANGE:
+        advice = (
+            "The simulator lacks something that the data have, or the posterior is wrong: look at "
+            "the figure below."
+            if predicted
+            else _LOOK
+        )
+        return Verdict(
+            question, ALARM, f"The observation is unlike {others} ({p_value(p)}): {because}.", advice
+        )
+    if p <= found.resolution:
+        return not_checked(
+            question,
+            f"The observation is stranger than all the simulations, but these are too few to say "
+            f"more than {p_value(p)}.",
+            "Give more held-out simulations.",
+        )
+    if p < _UNUSUAL:
+        return Verdict(
+            question, OK, f"It is unusual, but simulations as strange occur ({p_value(p)})."
+        )
+    return Verdict(question, OK, f"Yes: nothing sets it apart ({p_value(p)}).")
+
+
+def of_reach(reach: float) -> Verdict | None:
+    """Say that an observation lies far outside of all simulated data, None where it does not."""
+    if reach <= _FAR_OUT:
+        return None
+    return Verdict(
+        BELONGS,
+        ALARM,
+        f"The observation lies {reach:.3g} times as far from the mean of the simulated data as any "
+        "of them: nothing like it was simulated.",
+        _LOOK,
+    )
+
+
+def enough_draws(found: Diagnosis) -> float:
+    """Return the share of posteriors that enough draws come near."""
+    return (found.weighed.effective_draws >= ENOUGH_DRAWS).double().mean().item()

@@ -1,0 +1,28 @@
+"""Where this comes from: settings, seeds, versions, hardware, date and command."""
+
+from eande.foundations.provenance import provenance
+from eande.reporting.blocks import Section, Table
+from eande.reporting.given import Given
+from eande.reporting.words import flattened
+
+_LIBRARIES = ("matplotlib", "Jinja2", "zarr", "xarray")
+
+
+def origin(given: Given, section: Section) -> None:
+    """Say how all of this can be made again."""
+    made = provenance(*_LIBRARIES) | {"seed of the report": given.seed}
+    named = dict(given.provenance or {})
+    if named:
+        rows = [[name, value] for name, value in flattened(named)]
+        section.blocks.append(
+            Table("How it was made", ["", ""], rows, numbers=False, copy=True)
+        )
+    else:
+        section.ask(
+            "Pass provenance= (a mapping: the command, settings, seeds) to have it shown here."
+        )
+    rows = [[name, value] for name, value in flattened(made)]
+    section.blocks.append(
+        Table("Where and when the report was written", ["", ""], rows, numbers=False)
+    )
+    section.data |= {"given": named, "report": made}
