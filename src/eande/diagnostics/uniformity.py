@@ -46,6 +46,13 @@ class Uniformity:
     mean: float
     spread: float
 
+    @property
+    def lacking(self) -> bool:
+        """Whether the band is left, or nearly, on its lower side: large ranks are too many."""
+        under = (self.band[:, 0] - self.below).max()
+        over = (self.below - self.band[:, 1]).max()
+        return bool(under > over)
+
 
 def uniformity(ranks: Tensor | np.ndarray, draws: int | None = None) -> Uniformity:
     """Test ranks (m,) against the uniform distribution.

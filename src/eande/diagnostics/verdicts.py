@@ -146,7 +146,7 @@ def _fault_of_parameter(ranks: Uniformity) -> str:
 
 def _fault_of_coverage(ranks: Uniformity) -> str:
     """Say what is wrong if the levels of highest-density regions are not uniform."""
-    return "too narrow: over-confident" if ranks.mean > 0.5 else "too wide: under-confident"
+    return "too narrow: over-confident" if ranks.lacking else "too wide: under-confident"
 
 
 def _fault_of_tarp(_: Uniformity) -> str:

@@ -16,9 +16,7 @@ if TYPE_CHECKING:
 _DPI = 110
 _STYLE = {"svg.fonttype": "path", "svg.hashsalt": "eande"}
 _BODY = re.compile(r"<svg\b.*</svg>", re.DOTALL)
-_LEFT_OUT = re.compile(
-    r"<!--.*?-->|<metadata>.*?</metadata>|<style\b.*?</style>", re.DOTALL
-)
+_LEFT_OUT = re.compile(r"<!--.*?-->|<metadata>.*?</metadata>|<style\b.*?</style>", re.DOTALL)
 _SIZE = re.compile(r'(<svg\b[^>]*?)\s+width="[^"]*"', re.DOTALL)
 _HEIGHT = re.compile(r'(<svg\b[^>]*?)\s+height="[^"]*"', re.DOTALL)
 _IDENTIFIER = re.compile(r'(\bid="|url\(#|href="#)')
@@ -40,9 +38,7 @@ def as_svg(figure: "Figure", prefix: str) -> tuple[str, int]:
         # Of names in scripts that the font has not: boxes here, the names themselves in tables.
         warnings.filterwarnings("ignore", message="(?s)Glyph .* missing from font")
         warnings.filterwarnings("ignore", message="Matplotlib currently does not support")
-        figure.savefig(
-            drawn, format="svg", dpi=_DPI, metadata={"Date": None}, facecolor="none"
-        )
+        figure.savefig(drawn, format="svg", dpi=_DPI, metadata={"Date": None}, facecolor="none")
     found = _BODY.search(drawn.getvalue())
     assert found is not None, "matplotlib wrote no figure"
     svg = _LEFT_OUT.sub("", found[0])

@@ -62,6 +62,7 @@ class Table:
         columns: their heads.
         rows: of texts, the first of each its head.
         numbers: whether all but the first column are numbers, set to the right.
+        texts: columns that are none all the same.
         copy: whether a button copies it.
     """
 
@@ -70,6 +71,7 @@ class Table:
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
     numbers: bool = True
+    texts: Sequence[int] = ()
     copy: bool = False
 
 
@@ -125,7 +127,15 @@ class Folded:
     blocks: Sequence[Block]
 
 
-Block = Text | Table | Picture | Explorer | Heading | Folded
+@dataclass(frozen=True)
+class Beside:
+    """Blocks that stand side by side where there is room."""
+
+    kind: ClassVar[str] = "beside"
+    blocks: Sequence[Block]
+
+
+Block = Text | Table | Picture | Explorer | Heading | Folded | Beside
 
 
 @dataclass

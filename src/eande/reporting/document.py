@@ -22,7 +22,17 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from eande.reporting.blocks import Block, Folded, Heading, Picture, Section, Table, Text, Verdict
+from eande.reporting.blocks import (
+    Beside,
+    Block,
+    Folded,
+    Heading,
+    Picture,
+    Section,
+    Table,
+    Text,
+    Verdict,
+)
 
 KIND = "eande report"
 FORMAT = 1
@@ -77,7 +87,7 @@ def _section(section: Section) -> dict[str, Any]:
 def _all(blocks: Sequence[Block]) -> Iterator[Block]:
     """Yield all blocks, those that are folded away, too."""
     for block in blocks:
-        if isinstance(block, Folded):
+        if isinstance(block, Folded | Beside):
             yield from _all(block.blocks)
         elif not isinstance(block, Heading):
             yield block

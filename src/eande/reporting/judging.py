@@ -9,7 +9,6 @@ from scipy import stats
 from eande.diagnostics.belonging import Belonging
 from eande.diagnostics.diagnosis import Diagnosis
 from eande.inference.model import EmbedAndEmulate
-from eande.inference.normalizer import ENOUGH_DRAWS
 from eande.reporting.blocks import ALARM, NOT_CHECKED, OK, Verdict
 from eande.reporting.words import counted, listed, p_value, per_cent
 from eande.similarities.prior_only import PriorOnly
@@ -67,7 +66,9 @@ def of_learning(model: EmbedAndEmulate, found: Diagnosis | None) -> Verdict:
     amount = f"{found.log_ratio:.2f} ± {found.log_ratio_error:.2f} nats"
     if found.log_ratio > 2 * found.log_ratio_error:
         times = math.exp(min(found.log_ratio, 700))
-        factor = f"{times:.1f}" if times < 10 else f"{times:,.0f}" if times < 1e6 else f"{times:.1g}"
+        factor = (
+            f"{times:.1f}" if times < 10 else f"{times:,.0f}" if times < 1e6 else f"{times:.1g}"
+        )
         return Verdict(
             LEARNED,
             OK,
@@ -88,14 +89,14 @@ def of_regions(found: Diagnosis, question: str = REGIONS) -> Verdict:
     near = question == NEAR
     what = "fresh simulations around its posterior" if near else "held-out simulations"
     passed = {verdict.name: verdict.passed for verdict in found.verdicts}
-    level = _level(found, alarmed=passed.get("coverage") is False)
+    narrow = found.coverage.lacking
+    level = _worst(found, narrow) if passed.get("coverage") is False else _LEVEL
     share = found.covered[level]
     test = stats.binomtest(round(share * found.data), found.data)
     interval = test.proportion_ci(0.95)
     cover = f"The {level} % regions cover {per_cent(share)}"
     truth = f"between {per_cent(interval.low)} and {per_cent(interval.high)}"
     if passed.get("coverage") is False:
-        narrow = found.coverage.mean > 0.5
         fault = "over-confident" if narrow else "wider than they need be, under-confident"
         more = f"Simulate more{' near this observation' if near else ''}, or {_CALIBRATE}"
         careful = "do not trust these intervals before" if narrow else "the intervals are safe, but"
@@ -123,20 +124,18 @@ def of_regions(found: Diagnosis, question: str = REGIONS) -> Verdict:
             f"in truth that could be anything {truth}.",
             "Hold out 200 simulations or more." if not near else "Simulate more around it.",
         )
-    return Verdict(
-        question, OK, f"{cover} of {found.data:,} {what}; in truth that is {truth}."
-    )
+    return Verdict(question, OK, f"{cover} of {found.data:,} {what}; in truth that is {truth}.")
 
 
-def _level(found: Diagnosis, *, alarmed: bool) -> int:
-    """Return the level to speak of: 95 %, or the one that is most wrong."""
-    if not alarmed:
-        return _LEVEL
-    return max(
-        found.covered,
-        key=lambda level: abs(found.covered[level] - level / 100)
-        / math.sqrt(level * (100 - level)),
-    )
+def _worst(found: Diagnosis, narrow: bool) -> int:
+    """Return the level whose regions are most wrong in that direction."""
+
+    def lacks(level: int) -> float:
+        expected = level / 100
+        lack = (expected - found.covered[level]) / math.sqrt(expected * (1 - expected))
+        return lack if narrow else -lack
+
+    return max(found.covered, key=lacks)
 
 
 def of_parameters(found: Diagnosis, question: str = PARAMETERS) -> Verdict:
@@ -191,7 +190,10 @@ def of_belonging(found: Belonging, question: str = BELONGS) -> Verdict:
             else _LOOK
         )
         return Verdict(
-            question, ALARM, f"The observation is unlike {others} ({p_value(p)}): {because}.", advice
+            question,
+            ALARM,
+            f"The observation is unlike {others} ({p_value(p)}): {because}.",
+            advice,
         )
     if p <= found.resolution:
         return not_checked(
@@ -218,8 +220,3 @@ def of_reach(reach: float) -> Verdict | None:
         "of them: nothing like it was simulated.",
         _LOOK,
     )
-
-
-def enough_draws(found: Diagnosis) -> float:
-    """Return the share of posteriors that enough draws come near."""
-    return (found.weighed.effective_draws >= ENOUGH_DRAWS).double().mean().item()

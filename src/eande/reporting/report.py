@@ -38,7 +38,7 @@ from eande.foundations.checks import (
 from eande.foundations.files import check_writable, clear_strays, read_json, replacing, storing
 from eande.foundations.paths import as_path
 from eande.foundations.provenance import provenance as made_with
-from eande.inference.derived import Derived, add_derived
+from eande.inference.derived import Derived, check_derived
 from eande.inference.held_out import MODEL
 from eande.inference.model import EmbedAndEmulate
 from eande.inference.samplers.rejection import BudgetExceeded
@@ -243,7 +243,7 @@ def _check(given: Given) -> Given:
     )
     for name in ("held_out", "simulations"):
         _check_simulations(name, getattr(given, name), given)
-    add_derived(given.names, given.model.prior.sample(2, seed=0), given.derived)
+    check_derived(given.names, given.derived)
     if given.measured is None:
         return given
     measured = as_float_tensor("observed", given.measured).detach().cpu()

@@ -6,11 +6,10 @@ from eande import plots
 from eande.diagnostics.diagnosis import Diagnosis
 from eande.diagnostics.identifiability import Identifiability, identifiability
 from eande.diagnostics.near import diagnose_near
-from eande.reporting.blocks import Explorer, Folded, Heading, Picture, Section, Table, Text
 from eande.plots.svg import as_svg
+from eande.reporting.blocks import Beside, Explorer, Folded, Heading, Picture, Section, Table, Text
 from eande.reporting.given import Given
 from eande.reporting.judging import (
-    LEARNED,
     NEAR,
     PARAMETERS,
     REGIONS,
@@ -55,15 +54,19 @@ def on_average(given: Given, section: Section) -> None:
         "the posteriors of their data. A region that says 95 % should hold them in 95 of 100 "
         "cases, and each parameter should be anywhere in its posterior, equally often."
     )
-    section.blocks.append(_coverage_table(found, "Regions of highest density, on average"))
     _pictures(section, found, "average")
     rows = [
-        [name, number(nats, 2), per_cent(max(shrunk, 0.0)), number(z, 2)]
+        [name, f"{nats:.2f}", per_cent(max(shrunk, 0.0)), f"{z:.2f}"]
         for name, nats, shrunk, z in zip(
             found.names, found.divergence, found.shrinkage, found.z_rms, strict=True
         )
     ]
-    columns = ["parameter", "information, nats", "of its variance explained", "z-scores (1 is right)"]
+    columns = [
+        "parameter",
+        "information, nats",
+        "of its variance explained",
+        "z-scores (1 is right)",
+    ]
     section.blocks.append(Table("What the data tell of each parameter, on average", columns, rows))
     section.blocks.append(Folded("The diagnosis, line by line", [_lines(found)]))
 
@@ -108,9 +111,10 @@ def near(given: Given, section: Section) -> None:
         f"posterior of this observation, simulated anew ({len(made):,} times), and looked for as "
         f"above. {verdict.found}"
     )
-    section.blocks.append(_coverage_table(found, "Regions of highest density, near the observation"))
     _pictures(section, found, "near")
-    section.blocks.append(Folded("The diagnosis near the observation, line by line", [_lines(found)]))
+    section.blocks.append(
+        Folded("The diagnosis near the observation, line by line", [_lines(found)])
+    )
 
 
 def identifiable(given: Given, section: Section) -> None:
@@ -134,19 +138,20 @@ def identifiable(given: Given, section: Section) -> None:
     if not found.known.any():
         section.say(f"{found}.".replace("..", "."), "note")
         return
-    _widths(section, found)
+    table = _widths(section, found)
     if len(found.names) > 1:
         svg, width = as_svg(plots.ellipses(found), "ellipses")
-        section.blocks.append(
-            Picture(
-                svg=svg,
-                width=width,
-                alt=f"Ellipses over the plane of {found.names[0]} and {found.names[1]}: what the "
-                "data leave open of both at points of the prior.",
-                caption="What the data leave open of the first two parameters, in many places: a "
-                "long thin ellipse is a combination of them that stays unknown.",
-            )
+        picture = Picture(
+            svg=svg,
+            width=width,
+            alt=f"Ellipses over the plane of {found.names[0]} and {found.names[1]}: what the data "
+            "leave open of both at points of the prior.",
+            caption="What the data leave open of the first two parameters, in many places: a long "
+            "thin ellipse is a combination of them that stays unknown.",
         )
+        section.blocks.append(Beside([picture, table]))
+    else:
+        section.blocks.append(table)
     section.blocks.append(
         Folded("Identifiability, line by line", [Text(line) for line in str(found).splitlines()])
     )
@@ -166,7 +171,7 @@ def explored(given: Given, section: Section) -> None:
     section.data["explorer"] = data
 
 
-def _widths(section: Section, found: Identifiability) -> None:
+def _widths(section: Section, found: Identifiability) -> Table:
     """Say how narrow the data can make each parameter and direction."""
     rows = []
     little = []
@@ -198,17 +203,16 @@ def _widths(section: Section, found: Identifiability) -> None:
             "note",
         )
     columns = ["parameter", "information", "width left, of the prior’s"]
-    section.blocks.append(
-        Table("What the data can tell of each parameter when the others are unknown", columns, rows)
-    )
+    return Table("What the data can tell of each parameter, the others unknown", columns, rows)
 
 
-def _coverage_table(found: Diagnosis, caption: str) -> Table:
+def _coverage_table(found: Diagnosis, where: str) -> Table:
     """Return how often regions cover, beside how often they say."""
     rows = [
         [f"{level} %", per_cent(share), f"{round(share * found.data):,} of {found.data:,}"]
         for level, share in found.covered.items()
     ]
+    caption = f"Regions of highest density, {where}"
     return Table(caption, ["region says", "it covers", "simulations"], rows)
 
 
@@ -217,15 +221,14 @@ def _pictures(section: Section, found: Diagnosis, prefix: str) -> None:
     verdict = of_regions(found)
     where = "near the observation" if prefix == "near" else "on average"
     svg, width = as_svg(plots.coverage(found), f"coverage-{prefix}")
-    section.blocks.append(
-        Picture(
-            svg=svg,
-            width=width,
-            alt=f"Share of true parameters within regions of every level, {where}. {verdict.found}",
-            caption="How often regions of every level hold the true parameters. On the diagonal "
-            "they are right; below it they are over-confident; the band is chance.",
-        )
+    picture = Picture(
+        svg=svg,
+        width=width,
+        alt=f"Share of true parameters within regions of every level, {where}. {verdict.found}",
+        caption="How often regions of every level hold the true parameters. On the diagonal they "
+        "are right; below it they are over-confident; the band is chance.",
     )
+    section.blocks.append(Beside([picture, _coverage_table(found, where)]))
     svg, width = as_svg(plots.diagnosis(found), f"ranks-{prefix}")
     checks = [f"{name}: {p_value(ranks.p_value)}" for name, ranks in found.checks.items()]
     picture = Picture(

@@ -6,8 +6,8 @@ from torch import Tensor
 from eande import plots
 from eande.inference.derived import add_derived
 from eande.inference.summary import Summary
-from eande.reporting.blocks import Heading, Picture, Section, Table
 from eande.plots.svg import as_svg
+from eande.reporting.blocks import Heading, Picture, Section, Table
 from eande.reporting.given import Given
 from eande.reporting.words import beside, counted, listed, per_cent, shaped
 
@@ -15,6 +15,8 @@ from eande.reporting.words import beside, counted, listed, per_cent, shaped
 _DRAWN = 10
 # Modes of a smaller share of the samples are not spoken of.
 _TOO_SMALL = 0.005
+# A page is read from nearer than paper.
+_SCALE = 0.88
 _ENDS = torch.tensor([0.05, 0.95], dtype=torch.float64)
 
 
@@ -35,7 +37,6 @@ def inferred(given: Given, section: Section) -> None:
         section.say(f"Derived from the parameters: {listed(names[len(given.names) :], 12)}.")
     _modes(section, summary)
     section.data["samples"] = len(phi)
-
 
 
 def _corner(given: Given, values: Tensor, names: tuple[str, ...]) -> Picture:
@@ -66,7 +67,7 @@ def _corner(given: Given, values: Tensor, names: tuple[str, ...]) -> Picture:
         caption += f" {counted(left_out, 'more row')} stand in the table only."
     return Picture(
         svg=svg,
-        width=width,
+        width=round(_SCALE * width),
         alt=f"Corner plot of the posterior of {listed(drawn, 12)}. Nine tenths of it: "
         f"{listed(ends, 12)}.",
         caption=caption,

@@ -3,7 +3,7 @@
 from eande.foundations.provenance import provenance
 from eande.reporting.blocks import Section, Table
 from eande.reporting.given import Given
-from eande.reporting.words import flattened
+from eande.reporting.words import counted, flattened
 
 _LIBRARIES = ("matplotlib", "Jinja2", "zarr", "xarray")
 
@@ -14,14 +14,23 @@ def origin(given: Given, section: Section) -> None:
     named = dict(given.provenance or {})
     if named:
         rows = [[name, value] for name, value in flattened(named)]
-        section.blocks.append(
-            Table("How it was made", ["", ""], rows, numbers=False, copy=True)
-        )
+        section.blocks.append(Table("How it was made", ["", ""], rows, numbers=False, copy=True))
     else:
         section.ask(
             "Pass provenance= (a mapping: the command, settings, seeds) to have it shown here."
         )
-    rows = [[name, value] for name, value in flattened(made)]
+    libraries = made["versions"]
+    hardware = made["hardware"]
+    ours = libraries["embed-and-emulate"] or "from its sources"
+    rows = [
+        ["date", made["date"]],
+        ["eande", ours if made["commit"] is None else f"{ours}, commit {made['commit']}"],
+        ["Python", made["python"]],
+        ["libraries", ", ".join(f"{one} {two}" for one, two in libraries.items() if two)],
+        ["machine", f"{hardware['machine']}, {counted(hardware['cores'], 'core')}"],
+        ["GPU", hardware["gpu"] or "none"],
+        ["seed of the report", str(given.seed)],
+    ]
     section.blocks.append(
         Table("Where and when the report was written", ["", ""], rows, numbers=False)
     )

@@ -2,8 +2,8 @@
 
 from eande import plots
 from eande.diagnostics.belonging import predictive_check
-from eande.reporting.blocks import Picture, Section
 from eande.plots.svg import as_svg
+from eande.reporting.blocks import Picture, Section
 from eande.reporting.given import Given
 from eande.reporting.judging import PREDICTS, not_checked, of_belonging
 from eande.reporting.words import counted

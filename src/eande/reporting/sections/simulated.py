@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from eande.reporting.blocks import Folded, Section, Table
+from eande.reporting.blocks import Beside, Folded, Section, Table
 from eande.reporting.given import Given
 from eande.reporting.words import counted, flattened, number, per_cent, shaped
 from eande.simulation.read.simulations import Simulations
@@ -23,8 +23,9 @@ def simulated(given: Given, section: Section) -> None:
         section.ask("Pass simulations=, those of the training, to have them counted here.")
     else:
         _counts(section, given.simulations)
-        _parameters(section, given, given.simulations)
-        _data(section, given.simulations)
+        tables = [_parameters(section, given, given.simulations)]
+        tables += _data(section, given.simulations)
+        section.blocks.append(Beside(tables))
     if given.held_out is not None:
         different = len(given.held_out.groups.unique())
         section.say(
@@ -35,7 +36,6 @@ def simulated(given: Given, section: Section) -> None:
     rows = flattened(given.model.prior.describe())
     table = Table("As the model’s file describes it", ["", ""], rows, numbers=False)
     section.blocks.append(Folded("The prior", [table]))
-
 
 
 def _counts(section: Section, simulations: Simulations) -> None:
@@ -68,8 +68,8 @@ def _counts(section: Section, simulations: Simulations) -> None:
     section.blocks.append(Table("Why simulations failed", ["reason", "times"], rows))
 
 
-def _parameters(section: Section, given: Given, simulations: Simulations) -> None:
-    """Show in what ranges the parameters were."""
+def _parameters(section: Section, given: Given, simulations: Simulations) -> Table:
+    """Return in what ranges the parameters were."""
     low = simulations.phi.double().amin(0).tolist()
     high = simulations.phi.double().amax(0).tolist()
     mean = simulations.phi.double().mean(0).tolist()
@@ -81,11 +81,11 @@ def _parameters(section: Section, given: Given, simulations: Simulations) -> Non
         name: [a, b] for name, a, b in zip(given.names, low, high, strict=False)
     }
     columns = ["parameter", "lowest", "mean", "highest"]
-    section.blocks.append(Table("Ranges of the parameters", columns, rows))
+    return Table("Ranges of the parameters", columns, rows)
 
 
-def _data(section: Section, simulations: Simulations) -> None:
-    """Show in what range the data were."""
+def _data(section: Section, simulations: Simulations) -> list[Table]:
+    """Return in what range the data were, if any is finite."""
     size = max(1, int(np.prod(simulations.y_shape)))
     count = min(len(simulations), _ROWS, max(1, _NUMBERS // size))
     rows = torch.linspace(0, len(simulations) - 1, count).round().long().unique()
@@ -95,7 +95,7 @@ def _data(section: Section, simulations: Simulations) -> None:
     section.data["data"] = {"looked at": count, "missing": missing}
     if not len(known):
         section.say("No number of the data is finite.", "note")
-        return
+        return []
     facts = {
         "lowest": known.amin().item(),
         "median": known.median().item(),
@@ -108,4 +108,4 @@ def _data(section: Section, simulations: Simulations) -> None:
     if missing:
         cells.append(["missing", per_cent(missing)])
     caption = f"Range of the data, by {counted(count, 'simulation')}"
-    section.blocks.append(Table(caption, ["", "value"], cells))
+    return [Table(caption, ["", "value"], cells)]

@@ -5,8 +5,8 @@ from typing import Any
 from eande import plots
 from eande.inference.model import EmbedAndEmulate
 from eande.networks.choose import describe_network
-from eande.reporting.blocks import Folded, Picture, Section, Table
 from eande.plots.svg import as_svg
+from eande.reporting.blocks import Folded, Picture, Section, Table
 from eande.reporting.given import Given
 from eande.reporting.judging import is_prior
 from eande.reporting.words import counted, listed, number, shaped
@@ -23,8 +23,9 @@ _MOST_RUNS = 40
 def training(given: Given, section: Section) -> None:
     """Say how the model came about."""
     model = given.model
+    runs = []
     if model.tried:
-        _tried(section, model)
+        runs = [_tried(section, model)]
     elif model.history:
         _given_length(section, model)
     else:
@@ -41,14 +42,13 @@ def training(given: Given, section: Section) -> None:
                 "prior’s own. The weights of the best moment were kept.",
             )
         )
-    section.blocks.append(_model_table(section, model))
+    section.blocks += [*runs, _model_table(section, model)]
     if isinstance(model.similarity, Calibrated):
         section.say("After training, the model was calibrated on simulations of their own.")
 
 
-
-def _tried(section: Section, model: EmbedAndEmulate) -> None:
-    """Say what a search tried, and why it ended."""
+def _tried(section: Section, model: EmbedAndEmulate) -> Folded:
+    """Say what a search tried, and why it ended; return all runs."""
     tried = sorted(model.tried, key=lambda trial: -trial["score"])
     section.data["tried"] = model.tried
     best = tried[0]
@@ -77,7 +77,8 @@ def _tried(section: Section, model: EmbedAndEmulate) -> None:
         for place, trial in enumerate(tried[:_MOST_RUNS], 1)
     ]
     columns = ["place", "how", "steps", "best after", "held-out nats"]
-    section.blocks.append(Table("What was tried, the best first", columns, rows))
+    table = Table("What was tried, the best first", columns, rows, texts=[1])
+    return Folded(f"All {counted(len(tried), 'run')} of the search", [table])
 
 
 def _why(tried: list[dict[str, Any]]) -> str:

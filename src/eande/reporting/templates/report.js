@@ -70,6 +70,13 @@ function short(value) {
   return String(digits).replace("-", "\u2212");
 }
 
+// A place on an axis, by its length.
+function tick(value, length) {
+  const decimals = Math.min(Math.max(0, 2 - Math.floor(Math.log10(length))), 12);
+  if (Math.max(Math.abs(value), length) >= 1e6 || decimals > 8) return short(value);
+  return value.toFixed(decimals > 2 ? decimals : Math.min(decimals, 2)).replace("-", "\u2212");
+}
+
 // A panel with a title and an empty drawing.
 function panel(title, label) {
   const figure = document.createElement("figure");
@@ -114,9 +121,9 @@ function marginal(shown, datum, d) {
   const place = between(datum.truth[d]);
   draw(svg, "line", { x1: place, x2: place, y1: TOP - 4, y2: floor, class: "truth" });
   draw(svg, "path", { d: `M${place} ${TOP - 12}l5 6-5 6-5-6z`, class: "diamond" });
-  draw(svg, "text", { x: 4, y: HEIGHT - 6 }, short(low));
-  draw(svg, "text", { x: WIDTH / 2, y: HEIGHT - 6, "text-anchor": "middle" }, short((low + high) / 2));
-  draw(svg, "text", { x: WIDTH - 4, y: HEIGHT - 6, "text-anchor": "end" }, short(high));
+  draw(svg, "text", { x: 4, y: HEIGHT - 6 }, tick(low, high - low));
+  draw(svg, "text", { x: WIDTH / 2, y: HEIGHT - 6, "text-anchor": "middle" }, tick((low + high) / 2, high - low));
+  draw(svg, "text", { x: WIDTH - 4, y: HEIGHT - 6, "text-anchor": "end" }, tick(high, high - low));
   return figure;
 }
 
