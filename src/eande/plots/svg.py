@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from eande.plots.style import Figure
 
 _DPI = 110
-_STYLE = {"svg.fonttype": "path", "svg.hashsalt": "eande"}
 _BODY = re.compile(r"<svg\b.*</svg>", re.DOTALL)
 _LEFT_OUT = re.compile(r"<!--.*?-->|<metadata>.*?</metadata>|<style\b.*?</style>", re.DOTALL)
 _SIZE = re.compile(r'(<svg\b[^>]*?)\s+width="[^"]*"', re.DOTALL)
@@ -34,7 +33,7 @@ def as_svg(figure: "Figure", prefix: str) -> tuple[str, int]:
     from matplotlib import rc_context
 
     drawn = StringIO()
-    with rc_context(_STYLE), warnings.catch_warnings():
+    with rc_context({"svg.fonttype": "path", "svg.hashsalt": "eande"}), warnings.catch_warnings():
         # Of names in scripts that the font has not: boxes here, the names themselves in tables.
         warnings.filterwarnings("ignore", message="(?s)Glyph .* missing from font")
         warnings.filterwarnings("ignore", message="Matplotlib currently does not support")

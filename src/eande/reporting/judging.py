@@ -10,7 +10,7 @@ from eande.diagnostics.belonging import Belonging
 from eande.diagnostics.diagnosis import Diagnosis
 from eande.inference.model import EmbedAndEmulate
 from eande.reporting.blocks import ALARM, NOT_CHECKED, OK, Verdict
-from eande.reporting.words import counted, listed, p_value, per_cent
+from eande.reporting.words import counted, listed, number, p_value, per_cent
 from eande.similarities.prior_only import PriorOnly
 
 # Fewer held-out simulations than this cannot clear a model, only accuse it.
@@ -66,9 +66,7 @@ def of_learning(model: EmbedAndEmulate, found: Diagnosis | None) -> Verdict:
     amount = f"{found.log_ratio:.2f} ± {found.log_ratio_error:.2f} nats"
     if found.log_ratio > 2 * found.log_ratio_error:
         times = math.exp(min(found.log_ratio, 700))
-        factor = (
-            f"{times:.1f}" if times < 10 else f"{times:,.0f}" if times < 1e6 else f"{times:.1g}"
-        )
+        factor = number(times, 2) if times < 10 or times >= 1e6 else f"{times:,.0f}"
         return Verdict(
             LEARNED,
             OK,
@@ -108,7 +106,8 @@ def of_regions(found: Diagnosis, question: str = REGIONS) -> Verdict:
             question,
             ALARM,
             f"{cover} of {found.data:,} {what}, but distances from random points (TARP, "
-            f"{p_value(found.tarp.p_value)}) say that posteriors are displaced or of a wrong width.",
+            f"{p_value(found.tarp.p_value)}) say that posteriors are displaced or too wide or "
+            "too narrow.",
             f"Look at each parameter below; simulate more, or {_CALIBRATE}.",
         )
     if not found.tested:

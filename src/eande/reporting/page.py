@@ -20,7 +20,7 @@ from eande.reporting.words import counted
 
 _TEMPLATES = "templates"
 # Between a number and its unit no line ends.
-_UNIT = re.compile(r"(?<=\d) (?=(?:%|nats)(?:\W|$))")
+_UNIT = re.compile(r"(?<=\d) (?=(?:%|nats|±)(?:\W|$))|(?<=\bp) (?=[=<])|(?<=[=<±]) (?=[\d.])")
 _BLANK_LINES = re.compile(r"\n\s*\n")
 
 
@@ -99,16 +99,16 @@ def _template() -> Any:
     )
     environment.filters["typeset"] = lambda text: _UNIT.sub("\u00a0", str(text))
     environment.filters["as_json"] = lambda value: _markup()(as_script_data(value))
-    environment.filters["drawn"] = lambda svg: _markup()(svg)
+    environment.filters["drawn"] = _markup()
     return environment.get_template("report.html")
 
 
 def as_script_data(value: Any) -> str:
-    """Return JSON that can stand inside of a script element, whatever the texts in it.
+    r"""Return JSON that can stand inside of a script element, whatever the texts in it.
 
     Example:
         >>> as_script_data(["</script>"])
-        '["\\\\u003c/script\\\\u003e"]'
+        '["\\u003c/script\\u003e"]'
     """
     text = json.dumps(plain(value), separators=(",", ":"), allow_nan=False)
     for letter in "<>&":

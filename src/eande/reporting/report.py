@@ -199,7 +199,7 @@ def report(
     for place, text in ((json_path, f"{json.dumps(document, indent=1)}\n"), (target, page)):
         clear_strays(place)
         with replacing(place) as file, storing(place):
-            file.write(text.encode())
+            file.write(text.encode(errors="replace"))
     return Report(target, json_path, head["title"], tuple(verdict for verdict, _ in found))
 
 

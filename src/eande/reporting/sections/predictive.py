@@ -7,7 +7,6 @@ from eande.reporting.blocks import Picture, Section
 from eande.reporting.given import Given
 from eande.reporting.judging import PREDICTS, not_checked, of_belonging
 from eande.reporting.words import counted
-from eande.simulation.read.sources import take
 
 # Simulations that are enough for the check.
 _FEWEST = 100
@@ -59,9 +58,9 @@ def predictive(given: Given, section: Section) -> None:
     size = max(1, made.y[:1].numel())
     rows = min(len(made), max(20, _MOST_NUMBERS // size))
     measured = given.measured
-    simulated = take(made.y, slice(rows))
+    simulated = made.y[:rows]
     if tuple(simulated.shape[1:]) == tuple(measured.shape):
-        figure = plots.predictive(measured.numpy(), simulated.numpy())
+        figure = plots.predictive(measured, simulated)
         svg, width = as_svg(figure, "predictive")
         section.blocks.append(
             Picture(
