@@ -2,6 +2,7 @@
 
 import warnings
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -26,7 +27,7 @@ torch.set_num_threads(1)
 def pytest_collection_modifyitems(items):
     """Send what needs a model of many seconds to one worker, which fits it once."""
     for item in items:
-        for fixture in {"fitted", "fitted_peak"} & set(getattr(item, "fixturenames", ())):
+        for fixture in {"fitted", "fitted_peak", "everything"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.xdist_group(fixture))
             item.add_marker(pytest.mark.thorough)
 
@@ -156,3 +157,35 @@ def held_out():
     """Held-out simulations of the sharp synthetic task."""
     task = VonMisesFisher(8, seed=0)
     return simulate(task, task.prior, 400, seed=5, progress=False)
+
+
+@pytest.fixture(scope="session")
+def training():
+    return eande.simulate(linear_task.linear, linear_task.BOX, 400, seed=0, progress=False)
+
+
+@pytest.fixture(scope="session")
+def unseen():
+    return eande.simulate(linear_task.linear, linear_task.BOX, 130, seed=1, progress=False)
+
+
+@pytest.fixture(scope="session")
+def small_model(training):
+    return quick_fit(training, linear_task.BOX, epochs=20, temperature=0.1, embedding_dimension=8)
+
+
+@pytest.fixture(scope="session")
+def everything(small_model, training, unseen, tmp_path_factory):
+    """The report of a small model, with all that can be given."""
+    return eande.report(
+        small_model,
+        tmp_path_factory.mktemp("everything") / "report.html",
+        observed=np.array([0.2, -0.3]),
+        held_out=unseen,
+        simulator=linear_task.linear,
+        simulations=training,
+        derived={"sum": lambda p: p["a"] + p["b"]},
+        about="Two numbers & their noise.\n\nWhat were they?",
+        provenance={"command": "eande run <study.py>", "settings": {"epochs": 20}},
+        progress=False,
+    )

@@ -1,0 +1,135 @@
+"""Verdicts: right models pass, wrong ones raise the alarm that names what is wrong."""
+
+import numpy as np
+import pytest
+
+import eande
+from conftest import exact_model, quick_fit
+from eande.reporting import judging
+from eande.simulators.von_mises_fisher import VonMisesFisher
+from helpers import linear_task
+
+pytestmark = [pytest.mark.thorough, pytest.mark.xdist_group("reports")]
+
+
+def verdict(report, question):
+    return next(one for one in report.verdicts if one.question == question)
+
+
+def checked(temperature, held_out, tmp_path, **options):
+    model = exact_model(VonMisesFisher(8, seed=0), temperature)
+    return eande.report(
+        model, tmp_path / "report.html", held_out=held_out, progress=False, **options
+    )
+
+
+def test_a_right_model_passes(held_out, tmp_path):
+    report = checked(None, held_out, tmp_path)
+    assert not report.alarms
+    assert verdict(report, judging.REGIONS).state == "ok"
+    assert verdict(report, judging.PARAMETERS).state == "ok"
+    assert verdict(report, judging.LEARNED).found.startswith("Yes: the true parameters of 400")
+
+
+@pytest.mark.parametrize(
+    ("temperature", "fault", "advice"),
+    [(1 / 24, "over-confident", "do not trust"), (1 / 3, "under-confident", "are safe")],
+)
+def test_regions_of_the_wrong_size_are_an_alarm_with_what_to_do(
+    temperature, fault, advice, held_out, tmp_path
+):
+    found = verdict(checked(temperature, held_out, tmp_path), judging.REGIONS)
+    assert found.state == "alarm"
+    assert fault in found.found
+    assert "calibrate" in found.advice
+    assert advice in found.advice
+
+
+def test_few_held_out_simulations_clear_nothing(held_out, tmp_path):
+    report = checked(None, held_out[:40], tmp_path)
+    found = verdict(report, judging.REGIONS)
+    assert found.state == "not checked"
+    assert "only 40 simulations: too few" in found.found
+    # An alarm is right however few there are.
+    found = verdict(checked(1 / 60, held_out[:40], tmp_path), judging.REGIONS)
+    assert found.state == "alarm"
+    found = verdict(checked(None, held_out[:10], tmp_path), judging.REGIONS)
+    assert "Only 10 held-out simulations" in found.found
+
+
+def test_an_observation_like_the_simulations_belongs_and_a_strange_one_does_not(
+    small_model, unseen, training, tmp_path
+):
+    def judged(y, held_out):
+        report = eande.report(
+            small_model, tmp_path / "a.html", observed=y, held_out=held_out, progress=False
+        )
+        return verdict(report, judging.BELONGS)
+
+    assert judged(training.y[3], training).state == "ok"
+    strange = judged(np.array([9.0, -9.0]), training)
+    assert strange.state == "alarm"
+    assert "unlike anything simulated" in strange.found
+    assert "Do not use" in strange.advice
+    # Without enough simulations to rank among, only what is far out is known.
+    assert judged(training.y[3], unseen[:50]).state == "not checked"
+    far = judged(np.array([90.0, -90.0]), unseen[:50])
+    assert far.state == "alarm"
+    assert "times as far" in far.found
+
+
+def test_a_posterior_far_from_the_data_does_not_predict_them(small_model, tmp_path):
+    def displaced(phi, rng):
+        return linear_task.linear(phi, rng) + 3
+
+    def report(simulator):
+        return eande.report(
+            small_model,
+            tmp_path / "a.html",
+            observed=np.array([0.2, -0.3]),
+            simulator=simulator,
+            progress=False,
+        )
+
+    assert verdict(report(displaced), judging.PREDICTS).state == "alarm"
+    right = report(linear_task.linear)
+    assert verdict(right, judging.PREDICTS).state == "ok"
+    assert "500 fresh simulations" in verdict(right, judging.NEAR).found
+
+
+def test_a_model_that_is_too_sure_near_the_observation_is_an_alarm(small_model, tmp_path):
+    """The data scatter three times as much as those it was trained on."""
+
+    def noisier(phi, rng):
+        return phi + 3 * linear_task.NOISE * rng.standard_normal(phi.shape)
+
+    report = eande.report(
+        small_model,
+        tmp_path / "a.html",
+        observed=np.array([0.0, 0.0]),
+        simulator=noisier,
+        progress=False,
+    )
+    found = verdict(report, judging.NEAR)
+    assert found.state == "alarm"
+    assert "near this observation" in found.advice
+
+
+def test_a_model_that_fell_back_to_the_prior_says_so(tmp_path):
+    rng = np.random.default_rng(0)
+    nothing = eande.Simulations.from_arrays(rng.uniform(-1, 1, (200, 2)), rng.normal(size=(200, 2)))
+    model = quick_fit(nothing, linear_task.BOX, epochs=4)
+    assert judging.is_prior(model)
+    report = eande.report(
+        model,
+        tmp_path / "a.html",
+        observed=np.zeros(2),
+        held_out=nothing,
+        simulator=linear_task.linear,
+        simulations=nothing,
+        progress=False,
+    )
+    found = verdict(report, judging.LEARNED)
+    assert found.state == "alarm"
+    assert "every posterior here is the prior" in found.found
+    assert verdict(report, judging.NEAR).state == "not checked"
