@@ -102,6 +102,7 @@ LAYERS = [
     ["diagnostics"],
     ["bridges", "plots"],
     ["reporting"],
+    ["workflow"],
     ["studies"],
     ["cli"],
     ["__main__"],

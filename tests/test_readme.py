@@ -1,4 +1,4 @@
-"""The README's example runs, and its table quotes the result files."""
+"""The README's example runs; its numbers, and those of the results, quote the result files."""
 
 import json
 import re
@@ -12,6 +12,7 @@ from eande.simulators.sbibm import TASKS
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
+RESULTS = (ROOT / "docs" / "results" / "overview.md").read_text()
 
 
 @pytest.mark.thorough
@@ -45,11 +46,11 @@ def test_the_table_quotes_the_results():
         task = (
             f"synthetic {'multimodal' if cell['redundant'] else 'unimodal'}, κ = {cell['kappa']} "
         )
-        row = next(line for line in README.splitlines() if task in line)
+        row = next(line for line in RESULTS.splitlines() if task in line)
         assert f"| {cell['paper_l1']:.3f} | {cell['l1_median']:.4f} |" in row
-    assert f"| {min(cell['smallest_r2'] for cell in cells):.4f} |" in README
-    assert f"| {max(cell['largest_cv_normalizer'] for cell in cells):.3f} |" in README
-    assert f"| {max(cell['largest_redundant_sensitivity'] or 0 for cell in cells):.2%} |" in README
+    assert f"| {min(cell['smallest_r2'] for cell in cells):.4f} |" in RESULTS
+    assert f"| {max(cell['largest_cv_normalizer'] for cell in cells):.3f} |" in RESULTS
+    assert f"| {max(cell['largest_redundant_sensitivity'] or 0 for cell in cells):.2%} |" in RESULTS
 
 
 @pytest.mark.parametrize(
@@ -68,7 +69,7 @@ def test_the_lorenz96_table_quotes_the_results(size, file):
             if mine
             else "–"
         )
-    assert f"| {size} | {seeds} | {' | '.join(cells)} |" in README
+    assert f"| {size} | {seeds} | {' | '.join(cells)} |" in RESULTS
 
 
 def test_the_benchmark_table_quotes_the_results():
@@ -85,10 +86,10 @@ def test_the_benchmark_table_quotes_the_results():
             columns.append([content["published"][task][method][place] for task in TASKS])
     for task, *row in zip(TASKS, *columns, strict=True):
         cells = ["–" if value is None else f"{value:.3f}" for value in row]
-        assert f"| {task} | {' | '.join(cells)} |" in README
+        assert f"| {task} | {' | '.join(cells)} |" in RESULTS
     assert None not in columns[0]
     means = [f"{sum(column) / len(column):.3f}" for column in columns[:3]]
-    assert f"| mean of the ten | {' | '.join(means)} | | | |" in README
+    assert f"| mean of the ten | {' | '.join(means)} | | | |" in RESULTS
 
 
 def test_the_page_of_the_method_runs():
@@ -110,13 +111,13 @@ def test_the_table_quotes_the_papers_method_with_its_budget():
         kind = "multimodal" if cell["redundant"] else "unimodal"
         row = next(
             line
-            for line in README.splitlines()
+            for line in RESULTS.splitlines()
             if f"synthetic {kind}, κ = {cell['kappa']} " in line
         )
         assert row.rstrip().endswith(f"| {cell['l1_median']:.4f} |")
     size = found["runs"][0]["size"]
     steps = size["epochs"] * size["simulations"] // found["settings"]["batch_size"]
-    assert f"{size['simulations']:,} simulations, {steps:,} steps" in README
+    assert f"{size['simulations']:,} simulations, {steps:,} steps" in RESULTS
 
 
 def test_the_table_of_few_simulations_quotes_its_file():
@@ -132,7 +133,7 @@ def test_the_table_of_few_simulations_quotes_its_file():
             ]
             assert len(found) == 10
             cells.append(f"{sum(found) / 10:.2f} ({min(found):.2f})")
-        assert f"| {simulations} | {' | '.join(cells)} |" in README
+        assert f"| {simulations} | {' | '.join(cells)} |" in RESULTS
 
 
 def test_the_table_of_fits_quotes_its_file():
@@ -144,7 +145,7 @@ def test_the_table_of_fits_quotes_its_file():
     for task in tasks:
         found = [column["tasks"][task] for column in columns]
         cells = [f"{one['log_ratio']:.2f} ({one['seconds']:.0f} s)" for one in found]
-        assert f"| {task} | {' | '.join(cells)} |" in README
+        assert f"| {task} | {' | '.join(cells)} |" in RESULTS
     means = [
         sum(one["log_ratio"] for one in column["tasks"].values()) / len(tasks) for column in columns
     ]
@@ -152,6 +153,56 @@ def test_the_table_of_fits_quotes_its_file():
         f"{mean:.2f} ({column['median_seconds']:.0f} s)"
         for mean, column in zip(means, columns, strict=True)
     ]
-    assert f"| mean (median) | {' | '.join(cells)} |" in README
+    assert f"| mean (median) | {' | '.join(cells)} |" in RESULTS
     assert means[0] > means[3], "what the sentence above the table says"
     assert columns[0]["median_seconds"] > columns[1]["median_seconds"]
+
+
+def test_the_headlines_of_the_readme_are_those_of_the_results():
+    """Each number of "What to expect", from its file."""
+    few = json.loads((ROOT / "results" / "few-simulations.json").read_text())["runs"]
+
+    def nats(method):
+        found = [
+            run["log_ratio"] for run in few if (run["method"], run["simulations"]) == (method, 50)
+        ]
+        return f"{np.mean(found):.2f}"
+
+    assert (
+        f"fifty simulations give {nats('eande')} on average over ten seeds; sbi's NRE has "
+        f"{nats('nre')}, its NPE {nats('npe')}" in README
+    )
+    content = json.loads((ROOT / "results" / "sbibm.json").read_text())
+    published = content["published"]
+    ours = {
+        run["task"]: run["median"]
+        for run in content["runs"]
+        if (run["method"], run["seed"], run["simulations"]) == ("eande", 0, 1_000)
+    }
+    means = [
+        f"{np.mean(values):.3f}"
+        for values in (
+            [ours[task] for task in TASKS],
+            *([published[task][method][0] for task in TASKS] for method in ("NPE-PFN", "NPE")),
+        )
+    ]
+    assert f"{means[0]} on average at 1,000 simulations" in README
+    assert f"has {means[1]}, neural\n  posterior estimation {means[2]}" in README
+    behind = [task for task in TASKS if ours[task] > published[task]["NPE-PFN"][0] + 0.03]
+    assert len(behind) == 2, "what the sentence says"
+    runs = json.loads((ROOT / "results" / "lorenz96-main.json").read_text())["runs"]
+    means = [
+        f"{np.mean([run['mean_log_ratio'] for run in runs if run['method'] == method]):.2f}"
+        for method in ("calibrated", "nre-c", "npe-c")
+    ]
+    assert (
+        f"{means[0]} nats about the forcing where sbi's NRE-C has {means[1]} and NPE-C {means[2]}"
+        in README
+    )
+    fits = json.loads((ROOT / "results" / "fits.json").read_text())["summary"]
+    seconds = {name: f"{column['median_seconds']:.0f}" for name, column in fits.items()}
+    assert (
+        f"1,000 simulations takes {seconds['eande, 1000']} s and to 10,000 "
+        f"{seconds['eande, 10000']} s" in README
+    )
+    assert f"NPE takes {seconds['npe, 1000']} and {seconds['npe, 10000']} s" in README

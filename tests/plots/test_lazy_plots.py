@@ -36,7 +36,7 @@ def test_without_matplotlib_a_figure_says_what_to_install():
         "sys.modules['matplotlib'] = None\n"
         "try:\n    eande.plots.diagnosis\nexcept ImportError as error:\n    print(error)"
     )
-    assert run(code) == "figures need matplotlib: pip install 'embed-and-emulate[plots]'"
+    assert run(code) == "figures need matplotlib: pip install matplotlib"
 
 
 @pytest.mark.parametrize("name", plots.__all__)

@@ -10,7 +10,6 @@ import pytest
 
 import eande
 from eande.reporting import report as written
-from helpers import linear_task
 from helpers.written_reports import document, read, states
 
 pytestmark = [pytest.mark.thorough, pytest.mark.xdist_group("reports")]
@@ -18,7 +17,7 @@ pytestmark = [pytest.mark.thorough, pytest.mark.xdist_group("reports")]
 
 def test_everything_given_is_shown_in_order(everything):
     found = document(everything)
-    keys = "inferred belonging predictive certainty training simulated origin".split()
+    keys = ["inferred", "belonging", "predictive", "certainty", "training", "simulated", "origin"]
     assert list(found["sections"]) == keys
     assert all(section["data"] for section in found["sections"].values())
     assert not any(section["asks"] for section in found["sections"].values())

@@ -107,6 +107,16 @@ def load(
     return _load_ensemble(path, known, tensors, outlines, given)
 
 
+def read_model_document(path: str | Path) -> ModelFile | EnsembleFile:
+    """Return what a model's file says of it; networks of the user's are not needed for that.
+
+    Args:
+        path: what ``model.save`` wrote.
+    """
+    path = as_path("path", path)
+    return _current(path, *read_tensors(path, "model"))[0]
+
+
 def _current(
     path: Path, document: dict[str, Any], tensors: Tensors
 ) -> tuple[ModelFile | EnsembleFile, Tensors]:

@@ -12,7 +12,7 @@ try:
     from matplotlib.text import Text
     from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 except ImportError:
-    raise ImportError("figures need matplotlib: pip install 'embed-and-emulate[plots]'") from None
+    raise ImportError("figures need matplotlib: pip install matplotlib") from None
 
 OURS = "#0072B2"
 REFERENCE = "#E69F00"

@@ -102,5 +102,5 @@ def import_xarray(user: str) -> Any:
     try:
         import xarray
     except ImportError:
-        raise ImportError(f"{user} needs xarray: pip install 'embed-and-emulate[scale]'") from None
+        raise ImportError(f"{user} needs xarray: pip install xarray h5netcdf") from None
     return xarray

@@ -65,7 +65,7 @@ def read_files(
     """
     check_choice("broken", broken, BROKEN)
     check_flag("progress", progress)
-    paths, as_given = _as_paths(files)
+    paths, as_given = list_files(files)
     table = _as_table(phi)
     if table is None:
         names, several = as_names(phi)
@@ -222,7 +222,7 @@ class FileSource(Source):
         return total.hexdigest()[:16]
 
 
-def _as_paths(files: Any) -> tuple[list[Path], bool]:
+def list_files(files: Any) -> tuple[list[Path], bool]:
     """Return the files, and whether they were given one by one, in an order of their own."""
     kinds = ", ".join(SUFFIXES)
     if isinstance(files, Iterable) and not isinstance(files, str | bytes | Path | Set | Mapping):

@@ -90,6 +90,22 @@ def describe_simulator(simulator: Any, depth: int = 3) -> dict[str, Any]:
     return described
 
 
+def digest_simulator(simulator: Any) -> str | None:
+    """Return a digest of what a simulator does: of its own code, and of functions that it uses.
+
+    It is the same however the code is laid out and commented. None for one that is not the user's
+    own, or whose code cannot be seen.
+    """
+    if isinstance(simulator, Each):
+        return digest_simulator(simulator.function)
+    if isinstance(simulator, functools.partial):
+        return digest_simulator(simulator.func)
+    function = _as_function(getattr(simulator, "__func__", simulator))
+    if function is None or not _is_users(function):
+        return None
+    return _digest_function(function, ())
+
+
 def _public_attributes(simulator: Any) -> dict[str, Any]:
     """Return the attributes that are settings: no method but ``__init__`` assigns to them."""
     members = [member for kind in type(simulator).__mro__ for member in vars(kind).items()]

@@ -26,9 +26,7 @@ from eande.foundations.files import open_regular, read_exactly, read_regular
 try:
     import google_crc32c
 except ImportError as error:
-    raise ImportError(
-        f"a store needs google-crc32c ({error}): pip install 'embed-and-emulate[scale]'"
-    ) from None
+    raise ImportError(f"a store needs google-crc32c ({error}): pip install google-crc32c") from None
 
 # Offset and length of a piece that was not written.
 _MISSING = np.iinfo(np.uint64).max

@@ -1,0 +1,171 @@
+"""The folder of a run: what lies where, and which step made it from what.
+
+::
+
+    runs/<study>/
+        run.json            which steps were taken, from what, when; the layout's number
+        simulations.zarr/   a store, which any Zarr reader opens
+        training/<digest>/  checkpoints, a folder for each different call of fit
+        model.eande         safetensors and JSON
+        samples/            <observation>.nc (NetCDF) and <observation>.json
+        diagnosis.json
+        report.html, report.json
+
+Every file is written in one step. A step whose inputs have not changed is not taken again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from eande.foundations.checks import InputError
+from eande.foundations.documents import as_document, as_json
+from eande.foundations.files import read_json, write_json
+from eande.foundations.locks import locked
+from eande.foundations.paths import as_path
+from eande.workflow.study import Study
+
+LAYOUT = 1
+_RECORD = "run.json"
+# A record is read and written in far less.
+_SECONDS_TO_LOCK = 60.0
+
+
+@dataclass
+class StepRecord:
+    """One step that was taken.
+
+    Args:
+        date: when it ended.
+        inputs: a digest of all that its result depends on.
+        command: that took it.
+        figures: what it found, for people.
+    """
+
+    date: str
+    inputs: str
+    command: str = ""
+    figures: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class RunRecord:
+    """The document ``run.json``.
+
+    Args:
+        layout: the number of this layout.
+        study: the study file.
+        steps: those taken, by name.
+    """
+
+    layout: int
+    study: str
+    steps: dict[str, StepRecord] = field(default_factory=dict)
+
+
+class RunFolder:
+    """The folder of a run.
+
+    Args:
+        path: of the folder; it is made when the first step is taken.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.store = path / "simulations.zarr"
+        self.model = path / "model.eande"
+        self.samples = path / "samples"
+        self.diagnosis = path / "diagnosis.json"
+        self.report = path / "report.html"
+
+    def training(self, inputs: str) -> Path:
+        """Return the folder of the checkpoints of a fit with those inputs."""
+        return self.path / "training" / inputs
+
+    def record(self) -> RunRecord | None:
+        """Return what is known of the run; None where no step was taken yet."""
+        path = self.path / _RECORD
+        if not path.exists():
+            return None
+        content = read_json(path, "the record of a run")
+        layout = content.get("layout")
+        if layout != LAYOUT:
+            # Before anything else: another layout has other fields.
+            newer = isinstance(layout, int) and layout > LAYOUT
+            remedy = "it was made by a newer eande" if newer else "it is damaged"
+            raise InputError(
+                f"{path}: expected a run of layout {LAYOUT}, got {layout!r}: {remedy}; "
+                "--run FOLDER takes another folder"
+            )
+        return as_document(path, content, RunRecord)
+
+    def step(self, name: str) -> StepRecord | None:
+        """Return the record of a step; None where it was not taken."""
+        record = self.record()
+        return None if record is None else record.steps.get(name)
+
+    def is_done(self, name: str, inputs: str, *files: Path) -> bool:
+        """Return whether a step was taken with those inputs, and what it made is there."""
+        step = self.step(name)
+        return step is not None and step.inputs == inputs and all(file.exists() for file in files)
+
+    def remember(
+        self, study: Study, name: str, inputs: str, *, command: str, figures: Mapping[str, Any]
+    ) -> None:
+        """Write down that a step was taken."""
+        with locked(
+            self.path / ".record.lock",
+            seconds=_SECONDS_TO_LOCK,
+            busy=f"{self.path}: expected a folder that nobody else is writing to",
+        ):
+            record = self.record() or RunRecord(LAYOUT, str(study.path))
+            record.study = str(study.path)
+            date = datetime.now(UTC).isoformat(timespec="seconds")
+            record.steps[name] = StepRecord(date, inputs, command, dict(figures))
+            write_json(self.path / _RECORD, as_json(record))
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Keep others from taking a step in this folder meanwhile."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        with locked(
+            self.path / ".lock",
+            seconds=0,
+            busy=f"{self.path}: another eande command is at work there; wait for it to end",
+        ):
+            yield
+
+
+def run_folder(study: Study, given: str | Path | None = None) -> RunFolder:
+    """Return the folder of a study's run: ``runs/<study>`` beside the file, or the given one.
+
+    Args:
+        study: whose run.
+        given: another folder.
+    """
+    if given is not None:
+        path = as_path("run", given, kind="folder")
+    else:
+        path = study.path.parent / "runs" / study.name
+    if path.exists() and not path.is_dir():
+        raise InputError(f"run: expected a folder, got the file {path}")
+    return RunFolder(path)
+
+
+def digest_of(**parts: Any) -> str:
+    """Return a digest of values that JSON can hold."""
+    text = json.dumps(parts, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def digest_file(path: Path) -> str:
+    """Return a digest of what a file holds."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()[:16]

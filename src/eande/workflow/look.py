@@ -1,0 +1,98 @@
+"""What is at a path: a study, a run, a store of simulations, a model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from eande.foundations.checks import InputError, show_shape
+from eande.foundations.paths import as_path
+from eande.inference.loading import read_model_document
+from eande.inference.saving import ModelFile
+from eande.simulation.read.simulations import Simulations
+from eande.workflow.folder import RunFolder
+from eande.workflow.study import read_study
+
+
+def look_at(path: str | Path) -> tuple[str, dict[str, Any]]:
+    """Return what a path is, in words, and what is known of it, by name.
+
+    Args:
+        path: a study file, the folder of a run, a store, or a model's file.
+    """
+    path = as_path("path", path)
+    if not path.exists():
+        raise InputError(f"path: expected a study, run, store or model, got nothing at {path}")
+    if path.is_dir():
+        if (path / "run.json").exists():
+            return "a run", _run(RunFolder(path))
+        if (path / "zarr.json").exists():
+            return "a store of simulations", _store(path)
+        raise InputError(f"path: expected a run or a store, got {path}, a folder of something else")
+    if path.suffix == ".py":
+        return "a study", _study(path)
+    return "a model", _model(path)
+
+
+def _study(path: Path) -> dict[str, Any]:
+    study = read_study(path)
+    observed = None if study.observed is None else show_shape(study.observed.shape)
+    return {
+        "title": study.title,
+        "about": study.about.partition("\n")[0],
+        "prior": None if study.prior is None else str(study.prior),
+        "simulations": study.n if study.simulations is None else repr(study.simulations),
+        "observed": observed,
+        "derived": list(study.derived),
+    }
+
+
+def _run(folder: RunFolder) -> dict[str, Any]:
+    record = folder.record()
+    assert record is not None
+    found: dict[str, Any] = {"study": record.study}
+    for name, step in record.steps.items():
+        figures = ", ".join(f"{key} {value}" for key, value in step.figures.items() if value)
+        found[name] = f"{step.date}  {figures}"
+    for what in (folder.store, folder.model, folder.report):
+        if what.exists():
+            found[what.name] = str(what)
+    return found
+
+
+def _store(path: Path) -> dict[str, Any]:
+    from eande.simulation.store.zarr_store import Store
+
+    about = Store(path).about
+    simulations = Simulations.open(path)
+    reasons = simulations.failures.reasons
+    return {
+        "simulations": f"{len(simulations):,} complete of {about.extents[-1]:,}",
+        "failed": len(reasons),
+        "data": f"shape {show_shape(simulations.y_shape)}, {simulations.y.nbytes / 1e6:.3g} MB",
+        "parameters": about.prior.get("names"),
+        "prior": about.prior.get("kind"),
+        "seed": about.seed,
+        "versions": ", ".join(f"{name} {number}" for name, number in about.versions.items()),
+    }
+
+
+def _model(path: Path) -> dict[str, Any]:
+    document = read_model_document(path)
+    members = [document] if isinstance(document, ModelFile) else document.members
+    first = members[0]
+    scores = [
+        float(record["score"])
+        for member in members
+        for record in member.tried or member.history
+        if "score" in record
+    ]
+    return {
+        "format": document.format,
+        "members": len(members),
+        "parameters": first.prior.get("names"),
+        "data": f"shape {show_shape(first.y_shape)}",
+        "encoder": "one of your own" if first.encoder is None else first.encoder.name,
+        "similarity": document.similarity.get("name"),
+        "held-out score": f"{max(scores):.3g} nats" if scores else None,
+    }

@@ -1,0 +1,474 @@
+"""The steps of a run: simulate, fit, sample, diagnose; each can be stopped and taken again.
+
+A step reads what the one before it left in the folder, and leaves its own result there. It looks
+first whether that is there already, made from the same things: then nothing is done.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from eande.diagnostics.diagnose import diagnose
+from eande.diagnostics.diagnosis import Diagnosis
+from eande.foundations.checks import InputError, check_count, show_shape
+from eande.foundations.files import replacing, storing, write_json
+from eande.foundations.seeds import derive_seed
+from eande.inference.loading import load
+from eande.inference.model import EmbedAndEmulate
+from eande.inference.posterior import Posterior
+from eande.inference.summary import Summary
+from eande.priors.prior import Prior
+from eande.similarities.prior_only import PriorOnly
+from eande.simulation.read.simulations import Simulations, first_of_groups
+from eande.simulation.read.views import fixed_views
+from eande.simulation.simulate import simulate
+from eande.simulation.store.provenance import describe_simulator, digest_simulator
+from eande.training.build import Networks
+from eande.training.fit import fit
+from eande.training.prepare import call_fingerprint, training_prior
+from eande.training.settings import FitSettings
+from eande.workflow.folder import RunFolder, digest_file, digest_of
+from eande.workflow.study import Study, read_observation
+
+# Samples of an observation, unless another number is asked for.
+SAMPLES = 10_000
+# The name under which samples of the study's own observation are kept.
+OBSERVED = "observed"
+# A diagnosis needs so many different parameters.
+_FEWEST_HELD_OUT = 20
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What a step has to say.
+
+    Args:
+        step: its name.
+        text: for people.
+        paths: where its results are.
+        content: for machines, values for JSON.
+        again: whether everything was there already.
+    """
+
+    step: str
+    text: str
+    paths: Sequence[Path]
+    content: Mapping[str, Any] = field(default_factory=dict)
+    again: bool = False
+
+
+@dataclass(frozen=True)
+class Context:
+    """What all steps of a command share.
+
+    Args:
+        study: what is studied.
+        folder: where its run lies.
+        command: that was typed, for the record.
+        progress: whether to show progress bars.
+    """
+
+    study: Study
+    folder: RunFolder
+    command: str = ""
+    progress: bool = True
+
+    def remember(self, step: str, inputs: str, **figures: Any) -> None:
+        """Write down that a step was taken."""
+        self.folder.remember(self.study, step, inputs, command=self.command, figures=figures)
+
+
+def take_simulate(context: Context, *, n: int | None = None, executor: Any = None) -> Taken:
+    """Simulate into the run's store; what is there already is kept, a larger ``n`` extends it.
+
+    Args:
+        context: study and folder.
+        n: number of simulations; None for the study's, or what the store has if that is more.
+        executor: as for :func:`eande.simulate`.
+    """
+    study, folder = context.study, context.folder
+    if study.simulations is not None:
+        if n is not None or executor is not None:
+            raise InputError(
+                "simulate: expected a study with a simulator, got one whose simulations exist "
+                "already"
+            )
+        text = f"{_count(study.simulations)}, which exist already: nothing to simulate"
+        return Taken("simulate", text, [], {"simulations": len(study.simulations)}, again=True)
+    assert study.simulator is not None
+    assert study.prior is not None
+    inputs = _check_simulator(context)
+    if n is None:
+        n = max(study.n, _extent(folder))
+    check_count("n", n, 1)
+    there = folder.store.exists()
+    if there:
+        before = len(Simulations.open(folder.store)) if _extent(folder) == n else -1
+    folder.path.mkdir(parents=True, exist_ok=True)
+    # Before the first block: whoever interrupts this must not go on with another simulator.
+    context.remember("simulate", inputs, wanted=n)
+    simulations = simulate(
+        study.simulator,
+        study.prior,
+        n,
+        store=folder.store,
+        executor=executor,
+        seed=study.seed,
+        progress=context.progress,
+    )
+    _check_observed(study, simulations)
+    failed = len(simulations.failures)
+    context.remember("simulate", inputs, wanted=n, simulations=len(simulations), failed=failed)
+    content = {"simulations": len(simulations), "failed": failed, "y_shape": simulations.y_shape}
+    again = there and before == len(simulations)
+    text = f"{_count(simulations)} of shape {show_shape(simulations.y_shape)}"
+    return Taken("simulate", text, [folder.store], content, again=again)
+
+
+def take_fit(context: Context, overrides: Mapping[str, Any] | None = None) -> Taken:
+    """Train on the run's simulations, all but those held out, and save the model.
+
+    Args:
+        context: study and folder.
+        overrides: settings that take the place of the study's, by name.
+    """
+    study, folder = context.study, context.folder
+    train, held_out = parts(context)
+    _check_observed(study, train)
+    settings = override(study.settings, overrides or {})
+    if study.similarity is not None and "similarity" not in (overrides or {}):
+        settings = replace(settings, similarity=study.similarity)
+    inputs = _fit_inputs(study, train, settings)
+    with folder.alone():
+        again = folder.is_done("fit", inputs, folder.model)
+        if not again:
+            model = fit(
+                train,
+                study.prior,
+                encoder=study.encoder,
+                views=study.views,
+                checkpoint=folder.training(inputs),
+                settings=settings,
+                progress=context.progress,
+            )
+            model.save(folder.model)
+            score = _score(model)
+            context.remember(
+                "fit",
+                inputs,
+                simulations=len(train),
+                held_out=0 if held_out is None else len(held_out),
+                score=score,
+                overrides={key: str(value) for key, value in (overrides or {}).items()},
+            )
+        model = the_model(context)
+    score = _score(model)
+    content = {
+        "simulations": len(train),
+        "held_out": 0 if held_out is None else len(held_out),
+        "score": score,
+        "learned": not isinstance(model.similarity, PriorOnly),
+        "tried": model.tried,
+    }
+    text = f"{_score_text(model, score)}, trained on {len(train):,} simulations"
+    return Taken("fit", text, [folder.model], content, again=again)
+
+
+def take_sample(
+    context: Context,
+    observed: Sequence[str | Path] = (),
+    *,
+    n: int = SAMPLES,
+    seed: int | None = None,
+) -> list[Taken]:
+    """Sample the posterior of the study's observation, or of those in files.
+
+    Args:
+        context: study and folder.
+        observed: files; none takes the study's own observation.
+        n: number of samples of each.
+        seed: of the samples; None for the study's.
+    """
+    study = context.study
+    check_count("n", n, 2)
+    if len({Path(path).stem for path in observed}) < len(observed):
+        raise InputError("observed: expected files of different names, got the same name twice")
+    observations = {Path(path).stem: read_observation(path) for path in observed}
+    if not observed:
+        if study.observed is None:
+            raise InputError(
+                f"observed: expected an observation in {study.path.name} (observed = …) or as "
+                "--observed FILE, got none"
+            )
+        observations = {OBSERVED: study.observed}
+    model = the_model(context)
+    seed = study.seed if seed is None else seed
+    with context.folder.alone():
+        return [_sample_one(context, model, name, y, n, seed) for name, y in observations.items()]
+
+
+def _sample_one(
+    context: Context, model: EmbedAndEmulate, name: str, y: Tensor, n: int, seed: int
+) -> Taken:
+    """Sample one posterior and keep the samples and their summary."""
+    folder = context.folder
+    inputs = digest_of(
+        model=digest_file(folder.model), y=y.tolist(), n=n, seed=seed, derived=_derived(context)
+    )
+    path = folder.samples / f"{name}.nc"
+    table = folder.samples / f"{name}.json"
+    step = f"sample {name}"
+    again = folder.is_done(step, inputs, path, table)
+    posterior = posterior_of(context, model, y)
+    # The summary is of the same samples: same number, same seed.
+    summary = posterior.summary(samples=n, seed=seed, derived=context.study.derived)
+    content = describe_summary(summary)
+    if not again:
+        _write_samples(path, posterior.to_xarray(n, seed=seed, derived=context.study.derived))
+        write_json(table, content)
+        context.remember(step, inputs, samples=n)
+    return Taken("sample", f"{name}\n{summary}", [path, table], content, again=again)
+
+
+def take_diagnose(context: Context) -> Taken:
+    """Check the model by the simulations held out from its training."""
+    folder = context.folder
+    _, held_out = parts(context)
+    missing = missing_for_diagnosis(context)
+    if held_out is None or missing is not None:
+        raise InputError(f"diagnose: {missing}")
+    model = the_model(context)
+    inputs = digest_of(model=digest_file(folder.model), held_out=held_out.fingerprint())
+    with folder.alone():
+        again = folder.is_done("diagnose", inputs, folder.diagnosis)
+        found = run_diagnosis(context, model, held_out)
+        content = describe_diagnosis(found)
+        if not again:
+            write_json(folder.diagnosis, content)
+            alarms = [one.name for one in found.verdicts if one.passed is False]
+            context.remember("diagnose", inputs, alarms=alarms)
+    return Taken("diagnose", str(found), [folder.diagnosis], content, again=again)
+
+
+def missing_for_diagnosis(context: Context) -> str | None:
+    """Say why the model cannot be diagnosed by the simulations held out; None where it can."""
+    _, held_out = parts(context)
+    got = 0 if held_out is None else len(held_out.groups.unique())
+    if got >= _FEWEST_HELD_OUT:
+        return None
+    return (
+        f"expected at least {_FEWEST_HELD_OUT} parameters held out from training, got {got}: "
+        "simulate more, or set held_out in the study file to a larger share"
+    )
+
+
+def run_diagnosis(context: Context, model: EmbedAndEmulate, held_out: Simulations) -> Diagnosis:
+    """Diagnose with the study's views and seed."""
+    return diagnose(
+        model,
+        held_out,
+        views=context.study.views,
+        seed=derive_seed(context.study.seed, "diagnose") % 2**31,
+        progress=context.progress,
+    )
+
+
+def override(settings: FitSettings, overrides: Mapping[str, Any]) -> FitSettings:
+    """Return settings with some of them replaced, by name."""
+    known = settings.describe()
+    for name in overrides:
+        if name not in known:
+            raise InputError(
+                f"{name}: expected a setting of FitSettings, one of {', '.join(known)}, got another"
+            )
+    return replace(settings, **overrides)
+
+
+def all_simulations(context: Context) -> Simulations:
+    """Return the run's simulations: those of its store that are complete, or the study's own."""
+    study = context.study
+    if study.simulations is not None:
+        return study.simulations
+    if not context.folder.store.exists():
+        raise InputError(
+            f"expected simulations in {context.folder.store}, got none; type: "
+            f"eande simulate {study.path.name}"
+        )
+    _check_simulator(context)
+    return Simulations.open(context.folder.store)
+
+
+def parts(context: Context) -> tuple[Simulations, Simulations | None]:
+    """Return the simulations to train on, and those held out for the diagnosis; None for none.
+
+    Every tenth parameter (or what the study's share makes of it) is held out, in the order in which
+    they were simulated: more simulations never move one from one side to the other.
+    """
+    simulations = all_simulations(context)
+    share = context.study.held_out
+    if share == 0:
+        return simulations, None
+    first = first_of_groups(simulations.groups)
+    place = torch.arange(len(first))
+    # One more is held out wherever the share, added up, passes a whole number.
+    chosen = torch.floor((place + 1) * share) > torch.floor(place * share)
+    held = torch.isin(simulations.groups, simulations.groups[first[chosen]])
+    if held.all() or not held.any():
+        return simulations, None
+    return simulations[(~held).nonzero()[:, 0]], simulations[held.nonzero()[:, 0]]
+
+
+def the_model(context: Context) -> EmbedAndEmulate:
+    """Load the run's model."""
+    if not context.folder.model.exists():
+        raise InputError(
+            f"expected a model at {context.folder.model}, got none; type: "
+            f"eande fit {context.study.path.name}"
+        )
+    encoder = context.study.encoder
+    prior: Prior | None = context.study.prior
+    return load(
+        context.folder.model,
+        encoder=encoder if isinstance(encoder, nn.Module) else None,
+        prior=prior,
+    )
+
+
+def posterior_of(context: Context, model: EmbedAndEmulate, y: Tensor) -> Posterior:
+    """Return the posterior of an observation, seen as the model sees data."""
+    return model.posterior(as_seen(context, model, y))
+
+
+def as_seen(context: Context, model: EmbedAndEmulate, y: Tensor) -> Tensor:
+    """Return one fixed view of an observation where the study has views, as of held-out data.
+
+    An observation that has a view's shape already is taken as it is.
+    """
+    if context.study.views is None or tuple(y.shape) == model.y_shape:
+        return y
+    (seen,) = torch.cat(list(fixed_views(context.study.views, y.unsqueeze(0))))
+    return seen
+
+
+def describe_summary(summary: Summary) -> dict[str, Any]:
+    """Return a summary as values for JSON."""
+    return {
+        "names": list(summary.names),
+        "mean": summary.mean.tolist(),
+        "std": summary.std.tolist(),
+        "lower": summary.lower.tolist(),
+        "upper": summary.upper.tolist(),
+        "level": summary.level,
+        "modes": [
+            {"phi": mode.phi.tolist(), "log_prob": mode.log_prob, "weight": mode.weight}
+            for mode in summary.modes
+        ],
+        "sampler": str(summary.info),
+    }
+
+
+def describe_diagnosis(found: Diagnosis) -> dict[str, Any]:
+    """Return the figures and verdicts of a diagnosis as values for JSON; None for what is NaN."""
+    return {
+        "verdicts": [
+            {"name": one.name, "passed": one.passed, "text": one.text} for one in found.verdicts
+        ],
+        "held_out": found.data,
+        "covered": {str(level): share for level, share in found.covered.items()},
+        "log_ratio": _number(found.log_ratio),
+        "log_ratio_error": _number(found.log_ratio_error),
+        "names": list(found.names),
+        "shrinkage": [_number(value) for value in found.shrinkage],
+        "z_rms": [_number(value) for value in found.z_rms],
+        "ranks_p": {name: _number(ranks.p_value) for name, ranks in found.checks.items()},
+    }
+
+
+def _number(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _check_simulator(context: Context) -> str:
+    """Refuse a simulator that was changed since its simulations were made; return its digest."""
+    study, folder = context.study, context.folder
+    inputs = digest_of(
+        simulator=digest_simulator(study.simulator), settings=describe_simulator(study.simulator)
+    )
+    step = folder.step("simulate")
+    if step is not None and step.inputs != inputs and folder.store.exists():
+        raise InputError(
+            f"{study.path.name}: expected the simulator that made {folder.store}, got a changed "
+            "one; --run FOLDER starts another run, or undo the change"
+        )
+    return inputs
+
+
+def _check_observed(study: Study, simulations: Simulations) -> None:
+    """Refuse an observation of another shape before hours of training."""
+    if study.observed is None or study.views is not None:
+        return
+    if tuple(study.observed.shape) != simulations.y_shape:
+        raise InputError(
+            f"{study.path.name}: observed: expected shape {show_shape(simulations.y_shape)}, that "
+            f"of the simulations, got {show_shape(study.observed.shape)}"
+        )
+
+
+def _extent(folder: RunFolder) -> int:
+    """Return the number of simulations that the store is made for."""
+    from eande.simulation.store.zarr_store import Store
+
+    return Store(folder.store).about.extents[-1] if folder.store.exists() else 0
+
+
+def _fit_inputs(study: Study, train: Simulations, settings: FitSettings) -> str:
+    """Return a digest of all that a fit depends on."""
+    call = call_fingerprint(
+        train,
+        training_prior(study.prior, train, None),
+        settings,
+        study.views,
+        Networks(study.encoder, None, None),
+        None,
+    )
+    return digest_of(call=call)
+
+
+def _derived(context: Context) -> dict[str, Any]:
+    return {name: digest_simulator(function) for name, function in context.study.derived.items()}
+
+
+def _score(model: EmbedAndEmulate) -> float | None:
+    """Return the held-out log ratio that training reached, in nats; None where it is not known."""
+    if model.tried:
+        return max(float(one["score"]) for one in model.tried)
+    scores = [record["score"] for record in model.history if "score" in record]
+    return max(scores, default=None)
+
+
+def _score_text(model: EmbedAndEmulate, score: float | None) -> str:
+    if isinstance(model.similarity, PriorOnly):
+        return "nothing learned: the posterior is the prior"
+    if score is None:
+        return "a model"
+    return f"{score:.2f} nats about the parameters on held-out pairs (0: nothing learned)"
+
+
+def _count(simulations: Simulations) -> str:
+    failed = len(simulations.failures)
+    more = f" ({failed:,} more failed)" if failed else ""
+    return f"{len(simulations):,} simulations{more}"
+
+
+def _write_samples(path: Path, dataset: Any) -> None:
+    """Write samples as NetCDF, in one step."""
+    content = dataset.to_netcdf(engine="h5netcdf")
+    with replacing(path) as file, storing(path):
+        file.write(content)

@@ -1,0 +1,308 @@
+"""Study files: a small Python file that says what is to be inferred, from what.
+
+Its names at top level are the study: ``prior`` and ``simulator`` (or ``simulations``, where they
+exist already), and, where the defaults do not do, ``observed``, ``views``, ``encoder``,
+``similarity``, ``settings``, ``n``, ``seed``, ``held_out``, ``derived`` and ``title``. Whatever
+else the file defines is its own affair. Reading a study runs it, as ``python study.py`` would.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from io import BytesIO
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import cloudpickle
+import numpy as np
+import torch
+
+from eande.foundations.checks import (
+    InputError,
+    as_float_tensor,
+    check_at_least,
+    check_count,
+    check_function,
+    check_instance,
+    check_seed,
+    check_share,
+    check_text,
+    show,
+)
+from eande.foundations.documents import one_line
+from eande.foundations.files import read_regular
+from eande.foundations.paths import as_path
+from eande.priors.convert import as_prior
+from eande.priors.prior import Prior
+from eande.simulation.read.simulations import Simulations
+from eande.simulation.read.views import View
+from eande.simulation.run.blocks import Simulator
+from eande.training.settings import FitSettings
+
+_N = 2_000
+_HELD_OUT = 0.1
+# What a file of an observation may be.
+_READERS = (".npy", ".npz", ".csv", ".txt", ".nc")
+_LARGEST_TABLE = 2**30
+
+
+@dataclass(frozen=True)
+class Study:
+    """What a study file says.
+
+    Args:
+        path: the file.
+        title: of the report; the file's name by default.
+        about: the file's docstring.
+        prior: of the parameters; None takes the parameters of ``simulations``.
+        simulator: ``simulator(phi, rng) -> y``; None where simulations exist already.
+        simulations: those that exist already.
+        observed: the observation, None where the file names none.
+        views: what the encoder sees of a datum in training.
+        encoder: a network, or what the data are.
+        similarity: where embeddings lie.
+        settings: of the fit.
+        n: number of simulations.
+        seed: of simulations and samples.
+        held_out: share of the simulations that training does not see, for the diagnosis.
+        derived: quantities that follow from the parameters, by name.
+    """
+
+    path: Path
+    title: str
+    about: str
+    prior: Prior | None
+    simulator: Simulator | None
+    simulations: Simulations | None
+    observed: Any
+    views: View | None
+    encoder: Any
+    similarity: Any
+    settings: FitSettings
+    n: int
+    seed: int
+    held_out: float
+    derived: Mapping[str, Callable[[Mapping[str, Any]], Any]] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """Return the name of the file without its ending."""
+        return self.path.stem
+
+
+def read_study(path: str | Path) -> Study:
+    """Run a study file and return what it says.
+
+    Args:
+        path: the file.
+    """
+    path = as_path("study", path)
+    values = vars(_run(path))
+    title = values.get("title", path.stem)
+    check_text(f"{path.name}: title", title)
+    try:
+        return _check(path, title, values)
+    except InputError as error:
+        raise InputError(f"{path.name}: {error}") from None
+
+
+def _run(path: Path) -> ModuleType:
+    """Import a file by its path, as a module of its own."""
+    if path.is_dir():
+        raise InputError(f"study: expected a Python file, got the folder {path}")
+    if not path.exists():
+        raise InputError(
+            f"study: expected a Python file, got nothing at {path}; 'eande new {path.name}' "
+            "writes one to begin with"
+        )
+    if path.suffix != ".py":
+        raise InputError(f"study: expected a Python file (.py), got {path}")
+    # One name for one file: two studies of the same name in two folders are two modules.
+    digest = hashlib.sha256(str(path).encode()).hexdigest()[:8]
+    name = f"study_{digest}_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise InputError(f"study: expected a Python file, got {path}")
+    module = importlib.util.module_from_spec(spec)
+    # Modules beside the file are found, as when Python runs it.
+    folder = str(path.parent)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[name]
+        if isinstance(error, OSError) and error.filename == str(path):
+            raise InputError(f"study: {path} could not be read ({error.strerror})") from None
+        raise InputError(f"{path.name}{_line(error, path)}: {_said(error)}") from error
+    # Worker processes and clusters get its functions themselves: they cannot import the file.
+    cloudpickle.register_pickle_by_value(module)
+    return module
+
+
+def _line(error: BaseException, path: Path) -> str:
+    """Return where in the file an error arose, as ``, line 12``."""
+    number = None
+    if isinstance(error, SyntaxError) and error.filename == str(path):
+        number = error.lineno
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == str(path):
+            number = trace.tb_lineno
+        trace = trace.tb_next
+    return "" if number is None else f", line {number}"
+
+
+def _said(error: BaseException) -> str:
+    if isinstance(error, InputError):
+        return str(error)
+    return f"{type(error).__name__}: {one_line(error)}"
+
+
+def _check(path: Path, title: str, values: Mapping[str, Any]) -> Study:
+    """Refuse a study that cannot be run, before anything is."""
+    simulator = values.get("simulator")
+    simulations = values.get("simulations")
+    if (simulator is None) == (simulations is None):
+        got = "neither" if simulator is None else "both"
+        raise InputError(f"expected a simulator, or simulations that exist already, got {got}")
+    if simulator is not None:
+        check_function("simulator", simulator, "(phi, rng)")
+    check_instance(
+        "simulations",
+        simulations,
+        Simulations,
+        "Simulations (from files: eande.Simulations.from_files)",
+        optional=True,
+    )
+    prior = values.get("prior")
+    if prior is None and simulations is None:
+        raise InputError(
+            "expected a prior, such as prior = eande.BoxPrior([0, 0], [1, 1]), got none"
+        )
+    settings = values.get("settings")
+    check_instance("settings", settings, FitSettings, "FitSettings", optional=True)
+    if values.get("views") is not None:
+        check_function("views", values["views"], "(y, generator)")
+    check_count("n", values.get("n", _N), 1)
+    check_seed("seed", values.get("seed", 0))
+    derived = values.get("derived") or {}
+    check_instance("derived", derived, Mapping, "a dictionary of functions by name")
+    return Study(
+        path=path,
+        title=title,
+        about=inspect.cleandoc(values.get("__doc__") or ""),
+        prior=None if prior is None else as_prior(prior),
+        simulator=simulator,
+        simulations=simulations,
+        observed=_observed(path, values.get("observed")),
+        views=values.get("views"),
+        encoder=values.get("encoder"),
+        similarity=values.get("similarity"),
+        settings=FitSettings() if settings is None else settings,
+        n=int(values.get("n", _N)),
+        seed=int(values.get("seed", 0)),
+        held_out=_share(values.get("held_out", _HELD_OUT)),
+        derived=derived,
+    )
+
+
+def _share(held_out: Any) -> float:
+    """Return the share to hold out; 0 for none."""
+    check_at_least("held_out", held_out, 0)
+    if held_out > 0:
+        check_share("held_out", held_out)
+    return float(held_out)
+
+
+def _observed(study: Path, observed: Any) -> Any:
+    """Return the observation of a study: numbers, or read from the file that it names."""
+    if observed is None:
+        return None
+    if isinstance(observed, str | Path):
+        given = Path(observed).expanduser()
+        return read_observation(given if given.is_absolute() else study.parent / given)
+    return as_float_tensor("observed", observed)
+
+
+def read_observation(path: str | Path) -> torch.Tensor:
+    """Read an observation from a file.
+
+    Args:
+        path: ``.npy``; ``.npz`` or NetCDF with the data as ``y`` or as its only variable; or
+            ``.csv`` and ``.txt``, numbers with one line of names above them at most.
+
+    Example:
+        >>> read_observation("nowhere.npy")
+        Traceback (most recent call last):
+        eande.foundations.checks.InputError: observed: expected a file, got nothing at
+            ...nowhere.npy
+    """
+    path = as_path("observed", path)
+    if path.suffix.lower() not in _READERS:
+        raise InputError(f"observed: expected one of {', '.join(_READERS)}, got {path}")
+    if not path.exists():
+        raise InputError(f"observed: expected a file, got nothing at {path}")
+    # Refuses a pipe or a folder, which the readers would wait for.
+    content = read_regular(path, at_most=_LARGEST_TABLE)
+    try:
+        values = _parse(path, content)
+    except InputError:
+        raise
+    except Exception as error:
+        raise InputError(f"{path}: expected numbers, got what is not ({_said(error)})") from None
+    return as_float_tensor(str(path), values)
+
+
+def _parse(path: Path, content: bytes) -> Any:
+    suffix = path.suffix.lower()
+    if suffix == ".npy":
+        return np.load(BytesIO(content), allow_pickle=False)
+    if suffix == ".npz":
+        with np.load(BytesIO(content), allow_pickle=False) as file:
+            return file[_only(path, list(file.files))]
+    if suffix == ".nc":
+        from eande.simulation.read.entry import import_xarray
+
+        with import_xarray("a NetCDF file").open_dataset(path, decode_times=False) as dataset:
+            return np.asarray(dataset[_only(path, list(dataset.data_vars))].values)
+    return _table(path, content.decode())
+
+
+def _only(path: Path, names: list[str]) -> str:
+    """Return the name of the observation among the variables of a file."""
+    if "y" in names:
+        return "y"
+    if len(names) == 1:
+        return names[0]
+    raise InputError(
+        f"{path}: expected a variable y, or one variable alone, got {show(', '.join(names))}"
+    )
+
+
+def _table(path: Path, text: str) -> np.ndarray:
+    """Return the numbers of a table, (rows,) or (rows, columns), under names or without."""
+    lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
+    delimiter = "," if any("," in line for line in lines) else None
+    skipped = 0
+    if lines and not _is_numbers(lines[0], delimiter):
+        skipped = 1
+    if len(lines) <= skipped:
+        raise InputError(f"{path}: expected numbers, got none")
+    values = np.loadtxt(lines[skipped:], delimiter=delimiter, ndmin=1)
+    return np.asarray(values)
+
+
+def _is_numbers(line: str, delimiter: str | None) -> bool:
+    try:
+        [float(word) for word in line.split(delimiter)]
+    except ValueError:
+        return False
+    return True

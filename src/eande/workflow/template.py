@@ -1,0 +1,167 @@
+"""The study file to begin with: one that runs as it is, or one for simulations in files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from eande.foundations.checks import InputError
+from eande.foundations.files import replacing, storing
+from eande.foundations.paths import as_path
+from eande.simulation.read.contents import Contents, look_into
+
+_EXAMPLE = '''\
+"""How fast does the tea cool, and how cold is the kitchen?
+
+A cup of tea is poured at 90 degrees and read twelve times in an hour, by a thermometer that is off
+by half a degree. Replace all this by your own question: the report begins with it.
+"""
+
+import numpy as np
+
+import eande
+
+# What is believed of the parameters before any data are seen. A box: lower ends, upper ends.
+# Parameters of other kinds: eande.ProductPrior(R0=LogNormal(1.0, 0.5), share=(0, 1), …).
+prior = eande.BoxPrior([0.01, 10.0], [0.10, 30.0], names=["rate", "kitchen"])
+
+MINUTES = np.arange(5, 65, 5)
+
+
+def simulator(phi, rng):
+    """Simulate a batch: phi has a row of parameters each, the result a row of data each.
+
+    All randomness comes from rng. A function of a single vector of parameters becomes a simulator
+    by simulator = eande.each(function).
+    """
+    rate = phi[:, :1]
+    kitchen = phi[:, 1:]
+    tea = kitchen + (90 - kitchen) * np.exp(-rate * MINUTES)
+    return tea + 0.5 * rng.standard_normal(tea.shape)
+
+
+# What was measured: numbers of the shape of one simulation, or the name of a file with them.
+observed = [82.0, 75.0, 69.1, 63.2, 58.9, 53.9, 50.7, 47.1, 44.6, 41.2, 39.9, 37.2]
+
+# Number of simulations. More can be added later: what is there is kept.
+n = 2_000
+
+# What follows from the parameters, for tables and figures.
+derived = {"half-life": lambda phi: np.log(2) / phi["rate"]}
+
+# Where the defaults do not do:
+# title = "Tea"
+# seed = 0                  # the same seed, the same result
+# held_out = 0.1            # share of the simulations that checks the model and trains nothing
+# encoder = "set"           # what the data are: "vector", "series", "grid", "set", or your network
+# views = eande.RandomWindow(250)
+# similarity = "cosine"     # the paper's
+# settings = eande.FitSettings(max_steps=3_000)
+'''
+
+_FROM_FILES = '''\
+"""What do these data say? The report begins with this text: replace it by your question.
+
+{count} simulations in {folder}, one file each.
+"""
+
+from pathlib import Path
+
+import eande
+
+HERE = Path(__file__).parent
+simulations = eande.Simulations.from_files({where}, phi={phi}, y={y!r})
+
+# The law that the parameters of these simulations were drawn from. None takes their own values as
+# its draws; a density, and so modes and log_prob, there is only where the law is said:
+{prior}
+prior = None
+
+# What was measured: numbers of shape {shape}, or the name of a file with them.
+observed = None
+
+# Where the defaults do not do:
+# title = "…"
+# seed = 0                  # the same seed, the same result
+# held_out = 0.1            # share of the simulations that checks the model and trains nothing
+# derived = {{"ratio": lambda phi: phi["a"] / phi["b"]}}
+# encoder = "grid"          # what the data are: "vector", "series", "grid", "set", or your network
+# similarity = "cosine"     # the paper's
+# settings = eande.FitSettings(max_steps=3_000)
+'''
+
+
+def write_template(path: str | Path, members: str | Path | None = None) -> Path:
+    """Write a study file; one that is there already is left alone.
+
+    Args:
+        path: of the file.
+        members: a folder of simulations that exist already, one file each.
+    """
+    path = as_path("study", path)
+    if path.suffix != ".py":
+        raise InputError(f"study: expected a name that ends in .py, got {path}")
+    if path.exists():
+        raise InputError(f"study: expected a new file, got {path}, which exists already")
+    text = _EXAMPLE if members is None else _for_files(path, as_path("from", members))
+    with replacing(path) as file, storing(path):
+        file.write(text.encode())
+    return path
+
+
+def _for_files(path: Path, folder: Path) -> str:
+    """Return a study of the simulations in a folder, as far as its first file tells."""
+    found = look_into(folder)
+    phi = _parameters(found)
+    names = [phi] if isinstance(phi, str) else list(phi)
+    y = _data(found, names)
+    size = found.shapes[names[0]][0] if isinstance(phi, str) and found.shapes[phi] else len(names)
+    zeros = ", ".join(["0"] * size)
+    ones = ", ".join(["1"] * size)
+    where = repr(str(folder))
+    if folder.is_relative_to(path.parent):
+        where = f"HERE / {str(folder.relative_to(path.parent))!r}"
+    return _FROM_FILES.format(
+        count=found.files,
+        folder=folder.name,
+        where=where,
+        phi=repr(phi),
+        y=y,
+        shape=found.shapes[y],
+        prior=f"# prior = eande.BoxPrior([{zeros}], [{ones}])",
+    )
+
+
+def _parameters(found: Contents) -> str | list[str]:
+    """Return which variables are the parameters: ``phi`` or ``theta``, else all single numbers."""
+    for name in ("phi", "theta", "params", "parameters"):
+        if name in found.shapes:
+            return name
+    single = [name for name, shape in found.shapes.items() if not shape]
+    if not single:
+        raise _unclear(found, "parameters as phi, or single numbers")
+    return single
+
+
+def _data(found: Contents, parameters: Sequence[str]) -> str:
+    """Return which variable is the data: ``y``, else the largest."""
+    others = {name: shape for name, shape in found.shapes.items() if name not in parameters}
+    if "y" in others:
+        return "y"
+    arrays = {name: shape for name, shape in others.items() if shape}
+    if not arrays:
+        raise _unclear(found, "data as y, or as another array")
+
+    def size(name: str) -> int:
+        total = 1
+        for length in arrays[name]:
+            total *= length
+        return total
+
+    return max(arrays, key=size)
+
+
+def _unclear(found: Contents, expected: str) -> InputError:
+    shown: Any = ", ".join(found.shapes) or "nothing"
+    return InputError(f"{found.first}: expected {expected}, got {shown}")
