@@ -331,8 +331,8 @@ def test_a_foreign_distribution_is_believed_only_where_it_has_a_density():
 def test_samplers_move_in_its_coordinates(sampler):
     """A log-normal, a Gamma and a uniform parameter under a known score, by quadrature.
 
-    Each is independent of the others under the posterior, too; the false-alarm rate of each test is
-    1e-3. Without the Jacobian of a logarithm the law would be that of the prior times 1/φ: it fails.
+    Each is independent of the others under the posterior, too; false-alarm rate of each test 1e-3.
+    Without the Jacobian of a logarithm the law would be that of the prior times 1/φ, which fails.
     """
     prior = ProductPrior(a=LogNormal(0.0, 1.0), b=Gamma(2.0, 1.0), c=(0, 1))
     target = torch.tensor([0.3, 0.2, 0.1])

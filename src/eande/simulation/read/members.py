@@ -30,7 +30,7 @@ State = tuple[int, int, int]
 SUFFIXES = (".npz", ".nc", ".nc4", ".cdf")
 # Letters of a reason, and of all reasons together, in a message.
 _LONGEST_REASON = 160
-_LONGEST_LIST = 2_000
+_LONGEST_LIST = 1_200
 
 
 class Member:
@@ -62,8 +62,12 @@ class Member:
     @property
     def told(self) -> str:
         """The file's name and what is wrong with it."""
-        why = (self.reason or "").removeprefix(str(self.path)).lstrip(",: ")
-        return f"{self.path.name}: {why}"
+        return f"{self.path.name}: {self.why}"
+
+    @property
+    def why(self) -> str:
+        """What is wrong with the file."""
+        return (self.reason or "").removeprefix(str(self.path)).lstrip(",: ")
 
     def has_parameters_of(self, other: Member) -> bool:
         """Whether the parameters are known, and are those of the other file."""
@@ -158,14 +162,28 @@ def compare(members: list[Member], y: str) -> None:
 
 
 def list_broken(bad: list[Member]) -> str:
-    """Return the broken files with what is wrong, in a line of limited length."""
-    texts: list[str] = []
+    """Return the broken files, by what is wrong with them, in a line of limited length."""
+    groups: dict[str, list[str]] = {}
     for member in bad:
-        text = member.told
-        texts.append(text if len(text) <= _LONGEST_REASON else f"{text[:_LONGEST_REASON]}…")
-        if sum(map(len, texts)) > _LONGEST_LIST and len(texts) < len(bad):
-            return f"{'; '.join(texts)}; and {len(bad) - len(texts)} more"
+        groups.setdefault(member.why, []).append(member.path.name)
+    texts: list[str] = []
+    room = _LONGEST_LIST
+    for why, names in groups.items():
+        shown = [
+            name for name, length in zip(names, _lengths(names), strict=True) if length <= room
+        ]
+        if not shown:
+            return f"{'; '.join(texts)}; … ({len(bad)} in all)"
+        more = f" and {len(names) - len(shown)} more" if len(shown) < len(names) else ""
+        cut = why if len(why) <= _LONGEST_REASON else f"{why[:_LONGEST_REASON]}…"
+        texts.append(f"{', '.join(shown)}{more}: {cut}")
+        room -= len(texts[-1])
     return "; ".join(texts)
+
+
+def _lengths(names: list[str]) -> list[int]:
+    """Return how long a list is up to each of its names."""
+    return np.cumsum([len(name) + 2 for name in names]).tolist()
 
 
 def check_order(paths: list[Path]) -> None:
