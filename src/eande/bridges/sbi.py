@@ -97,7 +97,7 @@ class Potential(BasePotential):  # type: ignore[misc]
         self._x_o: Any = None
         self._x_is_iid: bool | None = None
         prior = None
-        if isinstance(model.prior, BoxPrior | DistributionPrior):
+        if isinstance(model.prior, BoxPrior | DistributionPrior | ProductPrior):
             prior = as_distribution(model.prior, model.device)
         super().__init__(prior, x_o, model.device)
 

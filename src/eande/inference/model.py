@@ -266,6 +266,8 @@ class EmbedAndEmulate(nn.Module):
             y: the observation, shape y_shape; with ``pooled``, (m, *y_shape): independent
                 observations of one φ.
             prior: another prior than the one trained under; no retraining, C is estimated anew.
+                Without names of its own it takes those of that one. A warning tells how much of it
+                lies where practically nothing was simulated.
             pooled: whether the first axis holds independent observations of the same parameters.
             draws: prior draws for the normaliser.
         """

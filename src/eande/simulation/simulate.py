@@ -73,9 +73,9 @@ def simulate(
             ``concurrent.futures`` or dask client. With a store, workers write to it themselves and
             must see its folder.
         seed: same seed and block size, same simulations.
-        design: ``"random"`` draws the parameters; ``"even"`` (for a :class:`BoxPrior`) takes a
-            scrambled Sobol sequence of the prior, which leaves smaller gaps: worth it for
-            expensive simulators.
+        design: ``"random"`` draws the parameters; ``"even"`` (for a :class:`BoxPrior` or
+            :class:`ProductPrior`) takes a scrambled Sobol sequence of the prior, which leaves
+            smaller gaps: worth it for expensive simulators.
         block_size: simulations per call of the simulator, and what a crash can lose; 100 or what
             the store has. For data of megabytes each, or simulations of minutes, take fewer.
         timeout: seconds one call of the simulator may take (one simulation for :func:`each`, else

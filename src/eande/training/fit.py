@@ -83,7 +83,7 @@ def fit(
     Args:
         simulations: pairs (φ, y).
         prior: the law the parameters were drawn from; None takes the simulations' own parameters as
-            its draws.
+            its draws. Without names of its own it takes those of the simulations.
         encoder: what the data are: ``"vector"``; ``"series"``, of shape (channels, length) or
             (length,); ``"grid"``, (channels, height, width) or (height, width); ``"set"``,
             (elements, columns) or (elements,), whose order means nothing. Or a network of your own
