@@ -5,6 +5,7 @@ import sys
 
 import numpy as np
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 import eande
 from eande import plots
@@ -74,4 +75,4 @@ def test_figures_show_every_method_and_every_parameter():
     curves = plots.curves({"ours": ([1, 2], rng.normal(size=(3, 2)))}, x="n", y="loss", log_x=True)
     assert curves.axes[0].get_xscale() == "log"
     for figure in (ring, grid, boxes, distances, curves):
-        figure.canvas.draw()
+        FigureCanvasAgg(figure).draw()

@@ -203,9 +203,9 @@ class Posterior:
             remedy = "more draws in model.posterior(..., draws=...)"
         # No numbers of this datum: of equal warnings in a loop Python shows the first.
         warnings.warn(
-            f"so few of {drawn:,} prior draws come near the posterior that values may be off by a "
-            "constant, more than posterior.normalizer_error (samples are not; log C has an "
-            f"effective sample size under {ENOUGH_DRAWS}, posterior.effective_draws): {remedy}",
+            f"log C has an effective sample size under {ENOUGH_DRAWS} of {drawn:,} prior draws, "
+            "so that values may be off by a constant, more than posterior.normalizer_error "
+            f"(samples are not): {remedy}",
             EandeWarning,
             stacklevel=3,
         )

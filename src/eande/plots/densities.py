@@ -56,6 +56,7 @@ def density(points: np.ndarray) -> Density:
         >>> abs(found.values.max() - 0.4) < 0.02
         np.True_
     """
+    points = points.astype(np.float64)
     count, axes = points.shape
     limits = [_limits(column) for column in points.T]
     cells = [_CELLS[axes]] * axes
@@ -95,8 +96,9 @@ def _scale(points: np.ndarray, limits: list[tuple[float, float]]) -> np.ndarray:
     counts, _ = np.histogramdd(points, bins=[cells] * axes, range=limits)
     smooth = gaussian_filter(counts, 1.0, mode="reflect")
     half = (smooth >= height_of(smooth, _HALF)).sum() / smooth.size
-    spread = points.std(axis=0)
     size = np.array([high - low for low, high in limits])
+    # Samples may all be equal.
+    spread = np.maximum(points.std(axis=0), 1e-3 * size)
     region = half * size.prod() / _REGION_OF_HALF[axes]
-    shrunk = (region / max(spread.prod(), 1e-300)) ** (1 / axes)
+    shrunk = (region / spread.prod()) ** (1 / axes)
     return spread * min(1.0, shrunk)
