@@ -6,6 +6,7 @@ import arviz_stats
 import numpy as np
 import pytest
 import torch
+import xarray
 
 import eande
 from conftest import Function
@@ -53,6 +54,59 @@ def test_samples_come_as_arvizs_container(model):
     summary = arviz_stats.summary(tree)
     assert summary.loc["a", "mean"] == pytest.approx(0.3, abs=0.05)
     assert tree["sample_stats"]["log_ratio"].shape == (1, 500)
+
+
+def test_predictive_and_observed_data_are_read_back_by_arviz(model, tmp_path):
+    posterior = model.posterior(OBSERVED)
+    phi, _ = posterior.sample(300, seed=0)
+    made = simulator(phi.numpy(), np.random.default_rng(0))
+    tree = to_arviz(posterior, samples=300, predictive=made, observed=OBSERVED)
+    tree.to_netcdf(tmp_path / "tree.nc")
+    with xarray.open_datatree(tmp_path / "tree.nc") as again:
+        assert set(again.children) == {
+            "posterior",
+            "sample_stats",
+            "prior",
+            "posterior_predictive",
+            "observed_data",
+        }
+        assert again["observed_data"]["y"].values == pytest.approx(OBSERVED.numpy())
+        predicted = again["posterior_predictive"]["y"]
+        assert predicted.dims[:2] == ("chain", "draw")
+        assert np.array_equal(predicted[0], made.astype(np.float32))
+        # ArviZ itself: summaries of both, by the names of their groups.
+        summary = arviz_stats.summary(again, group="posterior_predictive")
+        assert summary.loc["y[0]", "mean"] == pytest.approx(0.3, abs=0.05)
+        assert not any("likelihood" in group for group in again.children)
+        assert "log_likelihood" not in again["sample_stats"]
+
+
+def test_simulations_are_predictive_data_and_derived_quantities_variables(model):
+    phi = model.posterior(OBSERVED).sample(50, seed=0)[0]
+    simulations = eande.Simulations.from_arrays(phi, phi + 1)
+    tree = to_arviz(
+        model.posterior(OBSERVED),
+        samples=100,
+        prior_samples=80,
+        predictive=simulations,
+        derived={"sum": lambda p: p["a"] + p["b"]},
+    )
+    assert np.array_equal(tree["posterior_predictive"]["y"][0], simulations.y)
+    assert "observed_data" not in tree.children
+    for group, count in (("posterior", 100), ("prior", 80)):
+        found = tree[group]
+        assert found["sum"].shape == (1, count)
+        assert found["sum"].values == pytest.approx((found["a"] + found["b"]).values)
+
+
+def test_data_that_do_not_belong_together_are_refused(model):
+    posterior = model.posterior(OBSERVED)
+    with pytest.raises(
+        eande.InputError, match=r"predictive: expected shape \(m, 2\), got \(5, 3\)"
+    ):
+        to_arviz(posterior, samples=5, predictive=np.zeros((5, 3)), observed=OBSERVED)
+    with pytest.raises(eande.InputError, match="posterior: expected one beside predictive="):
+        to_arviz([posterior, posterior], samples=5, observed=OBSERVED)
 
 
 def test_several_posteriors_have_a_dimension_of_their_own(model):

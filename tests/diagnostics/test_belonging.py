@@ -47,6 +47,14 @@ def test_genuine_observations_are_rarely_flagged(belongs):
     assert found.resolution == pytest.approx(3 / 501)
 
 
+def test_missing_numbers_are_found_where_the_caller_has_them(belongs):
+    check, _ = belongs
+    y = torch.zeros(1, 60)
+    y[0, 7] = torch.nan
+    with pytest.raises(eande.InputError, match=r"^y: .* the first at index \(0, 7\)$"):
+        check(y)
+
+
 def test_observations_of_another_simulator_are_flagged(belongs):
     check, prior = belongs
     genuine = eande.simulate(Smooth(), prior, 40, seed=2, progress=False).y[:]

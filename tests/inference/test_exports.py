@@ -43,13 +43,11 @@ def test_a_dataset_has_a_variable_per_parameter_and_says_how_it_was_drawn(poster
         assert again.identical(dataset)
 
 
-def test_a_parameter_called_like_the_dimension_is_refused():
-    prior = eande.BoxPrior([-1, -1], [1, 1], names=["draw", "b"])
-    model = exact_model(VonMisesFisher(8, seed=0))
-    named = model.posterior(np.ones(8), prior=prior)
+def test_a_column_called_like_the_dimension_is_refused(posterior):
+    drawn = {"draw": lambda p: p["phi1"]}
     with pytest.raises(eande.InputError, match="names of their own, got 'draw'"):
-        named.to_xarray(5)
-    assert list(named.to_dataframe(5).columns) == ["draw", "b"]
+        posterior.to_xarray(5, derived=drawn)
+    assert list(posterior.to_dataframe(5, derived=drawn).columns) == ["phi1", "phi2", "draw"]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import math
 import re
+import warnings
 
 import pytest
 import torch
@@ -73,6 +74,19 @@ def test_refining_needs_a_density():
         posterior_of(lambda phi: -50 * phi.square().sum(1), unknown, draws=500).log_ratio(
             torch.zeros(1, 2)
         )
+
+
+def test_a_loop_over_data_warns_of_few_draws_once():
+    """Python shows equal warnings of one line once: the text must not have numbers of the datum."""
+    prior = eande.EmpiricalPrior(torch.randn(500, 2))
+    with warnings.catch_warnings(record=True) as shown:
+        warnings.simplefilter("default")
+        for sharpness in (50, 60, 70):
+            posterior = posterior_of(
+                lambda phi, s=sharpness: -s * phi.square().sum(1), prior, draws=500
+            )
+            posterior.log_ratio(torch.zeros(1, 2))
+    assert len(shown) == 1
 
 
 @pytest.mark.thorough

@@ -180,6 +180,43 @@ def test_files_of_the_user_in_a_checkpoint_folder_stay(few_simulations, tmp_path
     assert (tmp_path / "main.safetensors").exists()
 
 
+@pytest.mark.filterwarnings("ignore::eande.foundations.checks.EandeWarning")
+def test_a_run_that_goes_on_says_at_which_step_and_shows_what_takes_its_time(
+    few_simulations, tmp_path, capsys
+):
+    settings = eande.FitSettings(
+        epochs=4,
+        batch_size=60,
+        embedding_dimension=4,
+        width=8,
+        blocks=0,
+        normalizer_draws=100,
+        checkpoint_seconds=0,
+        device="cpu",
+    )
+
+    def fit(**options):
+        return eande.fit(
+            few_simulations, BOX, validation=0.1, settings=settings, checkpoint=tmp_path, **options
+        )
+
+    def interrupt(record):
+        if record["epoch"] == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fit(callback=interrupt)
+    assert "resumed" not in capsys.readouterr().out
+    fit()
+    assert "training: resumed at step 12" in capsys.readouterr().out
+    fit()
+    shown = capsys.readouterr().out
+    assert "training: resumed at step 24" in shown, "a finished run is read"
+    assert "inf nats" not in shown
+    fit(progress=False)
+    assert capsys.readouterr().out == ""
+
+
 def test_an_interrupted_fit_says_how_to_go_on(few_simulations, tmp_path):
     def interrupt(_record):
         raise KeyboardInterrupt

@@ -9,6 +9,7 @@ from torch.utils.tensorboard.writer import SummaryWriter
 import eande
 from helpers import linear_task
 
+pytestmark = pytest.mark.thorough
 PRIOR = eande.BoxPrior([-1, -1], [1, 1], names=["a", "b"])
 
 
