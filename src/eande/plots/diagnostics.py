@@ -80,15 +80,15 @@ def coverage(diagnosis: Diagnosis) -> Figure:
 
 
 def _coverage_in_words(diagnosis: Diagnosis) -> str:
-    """Say what the curve shows, by its largest deviation from the band if it leaves it."""
+    """Say what the curve shows: on which side it leaves the band, if it does."""
     if not diagnosis.tested:
         return "NOT TESTED: too few prior draws near the true parameters"
     found = diagnosis.coverage
     covered = ", ".join(f"{level} % hold {100 * s:.0f} %" for level, s in diagnosis.covered.items())
-    outside = np.maximum(found.band[:, 0] - found.below, found.below - found.band[:, 1])
-    if outside.max() <= 0:
+    low, high = found.band.T
+    if ((found.below >= low) & (found.below <= high)).all():
         words = f"no sign of miscalibration among {diagnosis.data} data"
-    elif found.below[outside.argmax()] < found.places[outside.argmax()]:
+    elif found.lacking:
         words = "posteriors are too narrow: over-confident"
     else:
         words = "posteriors are too wide: under-confident"
