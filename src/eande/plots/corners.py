@@ -38,6 +38,8 @@ _OF_PRIOR = "0.6"
 _PANEL = 2.3
 _WHOLE = 13.0
 _SMALL_PANEL = 1.5
+# Numbers at the axes of no more digits stand side by side.
+_FEW_DIGITS = 4
 # Points per letter of a name, about.
 _LETTER = 5.0
 
@@ -192,6 +194,7 @@ def _draw(drawing: _Drawing, title: str) -> Figure:
                 _name(axis.xaxis, drawing.names[column], side, small)
             if column == 0 < row:
                 _name(axis.yaxis, drawing.names[row], side, small)
+    figure.align_labels()
     _legend(figure, drawing, alone=count == 1)
     if title:
         plain(figure.suptitle(title, fontsize=11))
@@ -264,7 +267,9 @@ def _ticks(axis: Axes, side: float, small: int, *, pair: bool, bottom: bool, lef
         low, high = one.get_view_interval()
         digits = 2 + int(np.ceil(np.log10(max(abs(low), abs(high)) / (high - low) + 1)))
         one.set_major_locator(MaxNLocator(few, prune="both"))
-        one.set_major_formatter(StrMethodFormatter(f"{{x:.{max(4, digits)}g}}"))
+        one.set_major_formatter(StrMethodFormatter(f"{{x:.{max(_FEW_DIGITS, digits)}g}}"))
+        if digits > _FEW_DIGITS and one is axis.xaxis:
+            axis.tick_params(axis="x", labelrotation=45)
     if not pair:
         axis.set_yticks([])
 
