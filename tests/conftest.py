@@ -27,9 +27,8 @@ torch.set_num_threads(1)
 def pytest_collection_modifyitems(items):
     """Send what needs a model of many seconds to one worker, which fits it once."""
     for item in items:
-        for fixture in {"fitted", "fitted_peak", "everything"} & set(
-            getattr(item, "fixturenames", ())
-        ):
+        wanted = set(getattr(item, "fixturenames", ()))
+        for fixture in wanted & {"fitted", "fitted_peak", "everything"}:
             item.add_marker(pytest.mark.xdist_group(fixture))
             item.add_marker(pytest.mark.thorough)
 

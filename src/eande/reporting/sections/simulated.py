@@ -45,7 +45,7 @@ def _counts(section: Section, simulations: Simulations) -> None:
     replicates = "" if different == len(simulations) else f" of {different:,} different parameters"
     section.say(
         f"{counted(len(simulations), 'simulation')}{replicates}, each of "
-        f"{simulations.phi.shape[1]} parameters and {shaped(simulations.y_shape)}."
+        f"{counted(simulations.phi.shape[1], 'parameter')} and {shaped(simulations.y_shape)}."
     )
     section.data |= {
         "simulations": len(simulations),

@@ -118,7 +118,7 @@ def _given_length(section: Section, model: EmbedAndEmulate) -> None:
     section.data["best score"] = best["score"]
     section.say(
         f"It was trained for a given length of {last:,.0f} steps; the best held-out score, "
-        f"{best['score']:.2f}, was reached after {best['step']:,.0f}."
+        f"{number(best['score'])}, was reached after {best['step']:,.0f}."
     )
     if is_prior(model):
         section.say("That is no better than the prior, so the prior was returned.", "note")
