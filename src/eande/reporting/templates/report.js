@@ -182,6 +182,7 @@ function explore() {
     update();
   });
   document.getElementById("explorer").hidden = false;
+  document.getElementById("explorer-off").hidden = true;
   update();
 }
 
