@@ -27,8 +27,7 @@ torch.set_num_threads(1)
 def pytest_collection_modifyitems(items):
     """Send what needs a model of many seconds to one worker, which fits it once."""
     for item in items:
-        wanted = set(getattr(item, "fixturenames", ()))
-        for fixture in wanted & {"fitted", "fitted_peak", "everything"}:
+        for fixture in {"fitted", "fitted_peak"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.xdist_group(fixture))
             item.add_marker(pytest.mark.thorough)
 

@@ -13,7 +13,7 @@ import eande
 from conftest import quick_fit
 from helpers import linear_task
 
-pytestmark = [pytest.mark.thorough, pytest.mark.xdist_group("everything")]
+pytestmark = [pytest.mark.thorough, pytest.mark.xdist_group("reports")]
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 SIZES = {"wide": (1280, 900), "narrow": (390, 844)}
