@@ -63,8 +63,8 @@ def test_ranks_by_an_exact_ratio_are_uniform_whatever_is_proposed(proposal):
 
 @pytest.mark.thorough
 def test_ranks_by_a_ratio_too_sharp_are_not_uniform():
-    """The sibling: half more than the exact log ratio is seen in both kinds."""
-    _, (of_parameter, coverage, _) = ranks(lambda: exact_line.gaussian(1.5))
+    """The sibling: twice the exact log ratio is seen in both kinds."""
+    _, (of_parameter, coverage, _) = ranks(lambda: exact_line.gaussian(2.0))
     assert uniformity(coverage).p_value < 1e-3
     assert uniformity(of_parameter).p_value < 1e-3
 

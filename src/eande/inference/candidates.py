@@ -32,13 +32,20 @@ from torch import Tensor
 
 from eande.foundations.seeds import derive_seed, generator
 from eande.inference.model import EmbedAndEmulate
+from eande.inference.normalizer import (
+    ENOUGH_DRAWS,
+    Normalizer,
+    PriorBank,
+    join_normalizers,
+    normalizer_of_scores,
+)
 from eande.inference.samplers.resampling import systematic_resampling
 from eande.priors.prior import Prior
 
 # Prior draws from which every datum's first candidates are taken.
 _POOL = 2_048
 _ROUNDS = 8
-# Each round leaves an effective sample size of this share of the candidates.
+# Each round leaves an effective sample size of this share of the candidates it is to find.
 _EFFECTIVE_SHARE = 0.25
 # What a proposal is made of, and how much wider than the candidates its Gaussian is.
 _SHARE_OF_PRIOR = 0.1
@@ -49,6 +56,18 @@ _NEAREST_SHARE = 0.1
 _COINCIDING = 1e-6
 # Added to a covariance, relative to that of the prior: candidates that coincide still have kernels.
 _LEAST_VARIANCE = 1e-8
+# Of a normaliser: points that a proposal is made of, how often as many are drawn in every round and
+# at last, the rounds at most, and those at the posterior itself, of which the first tell little of
+# its shape. What is not known as well as by so many draws is tried again. So many data are looked
+# at together, which bounds memory.
+_CENTRES = 128
+_TIMES_IN_ROUNDS = 8
+_TIMES_AT_LAST = 32
+_MOST_ROUNDS = 24
+_MORE_ROUNDS = 2
+_ATTEMPTS = 3
+_WELL_KNOWN = 400
+_DATA_AT_ONCE = 8
 # The log weight of candidates outside the prior's support: finite, so that files can hold it.
 _OUTSIDE = -1e6
 
@@ -105,6 +124,7 @@ def propose_candidates(
     seed: int,
     times: int = 1,
     rounds: int = _ROUNDS,
+    times_in_rounds: int = 1,
 ) -> Candidates:
     """Draw candidates near the posterior that a score defines, for each datum its own.
 
@@ -116,14 +136,120 @@ def propose_candidates(
         seed: same seed, same candidates.
         times: how often as many are drawn from the last one, k in all.
         rounds: in which they are found, at most.
+        times_in_rounds: how often as many are drawn in each of these.
     """
     stream = generator(seed, "candidates")
     pool = prior.sample(_POOL, seed=derive_seed(seed, "pool")).to(phi)
+    proposal = _find_proposal(
+        scores, prior, pool, count, stream, rounds=rounds, times=times_in_rounds
+    )
+    x = proposal.sample(prior, stream, times)
+    true_x = prior.unconstrain(phi).double().unsqueeze(1)
+    return Candidates(
+        torch.cat([phi.float().unsqueeze(1), _constrained(prior, x)], dim=1),
+        proposal.log_weight(prior, torch.cat([true_x, x], dim=1)),
+    )
+
+
+@torch.no_grad()
+def closer_normalizer(
+    model: EmbedAndEmulate, f: Tensor, bank: PriorBank, by_draws: Normalizer, *, seed: int = 0
+) -> Normalizer:
+    """Estimate log C by proposals from near the posterior, where few prior draws come near it.
+
+    It is known as before where the prior has no density, and where proposals fail. Data that are
+    asked for together share random numbers, so that values depend on their company, within the
+    standard error.
+
+    Args:
+        model: whose score it is.
+        f: embedded data (m, n).
+        bank: draws of the model's prior.
+        by_draws: what they tell of log C.
+        seed: same seed and data, same values.
+    """
+    short = by_draws.effective_draws < ENOUGH_DRAWS
+    found = by_draws
+    for attempt in range(_ATTEMPTS):
+        rows = (short & (found.effective_draws < _WELL_KNOWN)).nonzero()[:, 0]
+        if not len(rows) or not model.prior.has_density:
+            break
+        parts = [
+            _normalizer_near(
+                scores_of(model, f[some]),
+                model.prior,
+                bank.phi[:_POOL],
+                derive_seed(seed, "normaliser", attempt),
+            )
+            for some in rows.split(_DATA_AT_ONCE)
+        ]
+        found = _better(found, rows, join_normalizers(parts))
+    return found
+
+
+def _better(known: Normalizer, rows: Tensor, near: Normalizer) -> Normalizer:
+    """Return the normalisers of all data, those of some rows as known anew where that is better."""
+    better = near.effective_draws > known.effective_draws[rows]
+
+    def merged(name: str) -> Tensor:
+        values: Tensor = getattr(known, name).clone()
+        values[rows[better]] = getattr(near, name)[better]
+        return values
+
+    return Normalizer(merged("log_value"), merged("error"), merged("effective_draws"))
+
+
+def _normalizer_near(scores: Scores, prior: Prior, pool: Tensor, seed: int) -> Normalizer:
+    """Estimate log C of data by draws from near the posteriors that a score defines."""
+
+    def finite(phi: Tensor) -> Tensor:
+        # Parameters so large that the emulator overflows: nothing lies there.
+        return scores(phi).nan_to_num(nan=-torch.inf)
+
+    stream = generator(seed, "proposals")
+    proposal = _find_proposal(
+        finite,
+        prior,
+        pool,
+        _CENTRES,
+        stream,
+        rounds=_MOST_ROUNDS,
+        times=_TIMES_IN_ROUNDS,
+        more=_MORE_ROUNDS,
+    )
+    x = proposal.sample(prior, stream, _TIMES_AT_LAST)
+    log_weight = finite(_constrained(prior, x)).double() + proposal.log_weight(prior, x)
+    everywhere = torch.ones(x.shape[1], dtype=torch.bool, device=x.device)
+    return normalizer_of_scores(log_weight, everywhere)
+
+
+def _find_proposal(
+    scores: Scores,
+    prior: Prior,
+    pool: Tensor,
+    count: int,
+    stream: torch.Generator,
+    *,
+    rounds: int,
+    times: int,
+    more: int = 0,
+) -> "_Proposal":
+    """Find what to propose for each datum, in rounds that begin with a pool of prior draws.
+
+    Args:
+        scores: of the model.
+        prior: with a density.
+        pool: draws of it (N, D).
+        count: how many points a proposal is made of.
+        stream: of random numbers.
+        rounds: at most.
+        times: how often as many points are drawn in every round.
+        more: further rounds at the posteriors themselves.
+    """
     x = prior.unconstrain(pool).double().unsqueeze(0)
     least = _LEAST_VARIANCE * x[0].var(0)
-    log_weight = torch.zeros(1, _POOL, dtype=torch.float64, device=phi.device)
+    log_weight = torch.zeros(1, len(pool), dtype=torch.float64, device=pool.device)
     score = scores(pool.unsqueeze(0)).double()
-    true_x = prior.unconstrain(phi).double().unsqueeze(1)
     proposal: _Proposal | None = None
     for _ in range(rounds):
         log_weight = score + log_weight
@@ -133,16 +259,14 @@ def propose_candidates(
         centres = _rows_of(x, rows.to(x.device))
         proposal = _Proposal.around(centres, least)
         if exponent.min() >= 1:
-            break
-        x = proposal.sample(prior, stream)
+            if not more:
+                break
+            more -= 1
+        x = proposal.sample(prior, stream, times)
         log_weight = proposal.log_weight(prior, x)
         score = scores(_constrained(prior, x)).double()
     assert proposal is not None
-    x = proposal.sample(prior, stream, times)
-    return Candidates(
-        torch.cat([phi.float().unsqueeze(1), _constrained(prior, x)], dim=1),
-        proposal.log_weight(prior, torch.cat([true_x, x], dim=1)),
-    )
+    return proposal
 
 
 def _constrained(prior: Prior, x: Tensor) -> Tensor:

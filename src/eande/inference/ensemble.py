@@ -8,6 +8,9 @@ C_j(y), a number of the datum alone; that of parameters every g_j(φ) followed b
 therefore an :class:`EmbedAndEmulate` like any other: one pass of its encoders per observation, then
 the emulators.
 
+C_j is estimated by prior draws. Where few of them come near a member's posterior they would weigh
+the members by chance, and proposals that do come near are taken (:mod:`.candidates`).
+
 Reference:
     Hermans et al., *A Trust Crisis In Simulation-Based Inference?*, 2022 (ensembles are more
     conservative than their members).
@@ -24,8 +27,14 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from eande.foundations.checks import InputError, show
+from eande.inference.candidates import closer_normalizer
 from eande.inference.model import EmbedAndEmulate
-from eande.inference.normalizer import estimate_normalizer
+from eande.inference.normalizer import (
+    ENOUGH_DRAWS,
+    Normalizer,
+    PriorBank,
+    estimate_normalizer,
+)
 from eande.priors.convert import same_law
 from eande.similarities.calibrated import Calibrated
 from eande.similarities.similarity import Similarity
@@ -120,13 +129,33 @@ class JointEncoder(nn.Module):
     def forward(self, y: Tensor) -> Tensor:
         """Map data (m, …) to (m, Σ (n_j + 1))."""
         joint = []
+        for member, f, bank, by_draws in self._located(y):
+            normalizer = closer_normalizer(member, f.detach(), bank, by_draws)
+            joint += [f, -normalizer.log_value.float().unsqueeze(1)]
+        return torch.cat(joint, dim=1)
+
+    def by_draws(self, y: Tensor) -> Tensor:
+        """Map data to the same without asking how many draws came near, as a CUDA graph must.
+
+        Where it is too few, that member's −log C is NaN: :meth:`forward` knows.
+        """
+        joint = []
+        for member, f, _, by_draws in self._located(y):
+            short = by_draws.effective_draws < ENOUGH_DRAWS
+            if not member.prior.has_density:
+                short = torch.zeros_like(short)
+            joint += [f, -by_draws.log_value.masked_fill(short, torch.nan).float().unsqueeze(1)]
+        return torch.cat(joint, dim=1)
+
+    def _located(
+        self, y: Tensor
+    ) -> Iterator[tuple[EmbedAndEmulate, Tensor, PriorBank, Normalizer]]:
+        """Embed data by each member, with what its prior draws tell of log C."""
         for member in self.members:
             assert isinstance(member, EmbedAndEmulate)
             f = member.embed(y)
             bank = member.prior_bank(member.prior, _DRAWS)
-            normalizer = estimate_normalizer(member.similarity, f, bank)
-            joint += [f, -normalizer.log_value.float().unsqueeze(1)]
-        return torch.cat(joint, dim=1)
+            yield member, f, bank, estimate_normalizer(member.similarity, f, bank)
 
 
 class JointEmulator(nn.Module):

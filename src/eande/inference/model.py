@@ -324,7 +324,11 @@ class EmbedAndEmulate(nn.Module):
             located = []
             for part in observed.split(self.encoder_rows):
                 with self.calling("encoder", part):
-                    located.append(locate(part))
+                    found = locate(part)
+                    if self.members and kept.locate and found["values"][0].isnan().any():
+                        # A graph cannot look for what prior draws do not tell.
+                        found = self.locate(part, kept.bank)
+                    located.append(found)
         posteriors = []
         farthest = 0.0
         for part in located:
@@ -362,14 +366,26 @@ class EmbedAndEmulate(nn.Module):
         return posteriors
 
     @torch.no_grad()
-    def locate(self, observed: Tensor, bank: PriorBank) -> dict[str, Tensor]:
+    def locate(
+        self, observed: Tensor, bank: PriorBank, *, captured: bool = False
+    ) -> dict[str, Tensor]:
         """Embed observations (m, *y_shape) and estimate their normalisers.
 
         Returns ``f`` (m, n), and ``values`` (5, m): log C, its standard error, its effective sample
         size, the sum of all data, which tells whether they are finite, and how far out they lie.
+
+        Args:
+            observed: observations.
+            bank: draws of their prior.
+            captured: whether nothing may be asked on the way, in a CUDA graph; log C is NaN then,
+                where a member of an ensemble would have to look for its own.
         """
         known, total = self._known(observed)
-        f = self.embed_all(known)
+        if captured and self.members:
+            joint = self.encoder.by_draws(self.y_standardizer(known))  # type: ignore[operator]
+            f = self.similarity.place(joint)
+        else:
+            f = self.embed_all(known)
         normalizer = estimate_normalizer(self.similarity, f, bank)
         total = total.expand(len(f))
         return {"f": f, "values": _stacked(normalizer, total, self._reach(known))}
@@ -467,9 +483,13 @@ class EmbedAndEmulate(nn.Module):
                 g = self.similarity.place(emulator(self.phi_standardizer(phi)))
                 return {"scores": self.similarity.score(f, g)}
 
+        def locate(observed: Tensor, bank: PriorBank) -> dict[str, Tensor]:
+            return self.locate(observed, bank, captured=True)
+
         compiled = partial(torch.compile, dynamic=False) if compile else lambda function: function
         self.cache.graphs = Graphs(
-            score=GraphedFunction(compiled(score), enabled=True), locate=compiled(self.locate)
+            score=GraphedFunction(compiled(score), enabled=True),
+            locate=compiled(locate),
         )
         return self
 
