@@ -67,6 +67,11 @@ class Belonging:
         p_value: of each observation (m,): under 0.01 for at most one in a hundred genuine ones.
         each: the p-value of each score, before they are combined (m,).
         resolution: the smallest p-value that the number of simulations allows.
+
+    Example:
+        >>> found = eande.Belongs(model, held_out, progress=False)(y_observed)
+        >>> found.p_value.shape, sorted(found.each)
+        (torch.Size([1]), ['activations', 'image', 'summaries'])
     """
 
     p_value: Tensor
@@ -104,8 +109,10 @@ class Belongs:
         progress: whether to show a progress bar while the simulations are embedded.
 
     Example:
-        >>> Belongs(model, held_out)(y_observed)  # doctest: +SKIP
-        observation 0: like the simulations, p = 0.62 (…)
+        >>> print(Belongs(model, held_out, progress=False)(y_observed))
+        observation 0: like the simulations, p = ... (image ..., activations ..., summaries ...)
+        >>> print(Belongs(model, held_out, progress=False)(20 * y_observed))
+        observation 0: STRANGER than all the simulations, too few to say more, p = ...
     """
 
     def __init__(
@@ -210,6 +217,10 @@ def predictive_check(
         executor: where to simulate, as for :func:`eande.simulate`.
         seed: of samples and simulations.
         progress: whether to show progress bars.
+
+    Example:
+        >>> print(predictive_check(model, y_observed, simulator, n=100, progress=False))
+        observation 0: like the simulations, p = ...
     """
     check_instance("model", model, EmbedAndEmulate, MODEL)
     if views is not None:

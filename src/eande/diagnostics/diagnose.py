@@ -80,8 +80,9 @@ def diagnose(
         model: fitted, perhaps calibrated.
         held_out: simulations of the same prior, used neither in training nor in calibration.
         draws: number of prior draws, at least; twenty for every datum if that is more.
-        samples: rank among this many samples of every posterior, not among weighted draws: another
-            way to the same, slower, up to a second per datum.
+        samples: None finds the rank of each true parameter among prior draws that are weighted by
+            the posterior. A number draws so many samples from the posterior of every datum, and
+            finds the rank among these: the same answer, but slower, up to seconds per datum.
         views: what the encoder sees of a simulation, where the model was fitted with views; one
             fixed view of each is used.
         alarm: how often each check of ranks may raise an alarm about a model that is right; the
@@ -90,9 +91,8 @@ def diagnose(
         progress: whether to show progress bars.
 
     Example:
-        >>> print(diagnose(model, held_out))  # doctest: +SKIP
-        ok     log ratio       1.04 ± 0.03 nats: lower bound on the mutual information of
-        parameters and data
+        >>> print(diagnose(model, held_out, draws=5_000, progress=False))
+        ok     log ratio       ... nats: lower bound on the mutual information of ...
     """
     check_count("draws", draws, 100)
     check_share("alarm", alarm)

@@ -84,6 +84,13 @@ class Diagnosis:
             importance sampling; None without ArviZ.
         near: how the data were simulated, where that was near an observation.
         verdicts: all of this in words.
+
+    Example:
+        >>> found = eande.diagnose(model, held_out, draws=5_000, progress=False)
+        >>> found.names, found.data, found.log_ratio > 0
+        (('slope', 'offset'), 200, True)
+        >>> list(found.covered)  # regions of so many per cent; the share of truths in them
+        [50, 80, 95]
     """
 
     names: tuple[str, ...]

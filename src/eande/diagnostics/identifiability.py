@@ -67,6 +67,14 @@ class Identifiability:
             ``directions[i, :, 0]`` is the stiffest at point i.
         effective_data: effective sample size of the data at each point (k,).
         divergence: KL(φ_i, φ_j) in nats (k, k): how much data from φ_i speak against φ_j.
+
+    Example:
+        >>> found = eande.identifiability(model, simulations, points=5, progress=False)
+        >>> found.fisher.shape, found.eigenvalues.shape
+        (torch.Size([5, 2, 2]), torch.Size([5, 2]))
+        >>> slope, offset = found.parameter_information
+        >>> bool(slope < offset)  # ten readings tell the offset better than the slope
+        True
     """
 
     names: tuple[str, ...]
@@ -104,7 +112,12 @@ class Identifiability:
         return (1 / variance - 1).quantile(0.5, 0)
 
     def equivalent(self) -> list[tuple[int, int]]:
-        """Return pairs of known points far apart that no data tell apart, farthest first."""
+        """Return pairs of known points far apart that no data tell apart, farthest first.
+
+        Example:
+            >>> eande.identifiability(model, simulations, points=5, progress=False).equivalent()
+            []
+        """
         points = self.phi.double() / torch.where(self.scale > 0, self.scale, 1.0)
         apart = torch.cdist(points, points)
         known = self.known.unsqueeze(0) & self.known.unsqueeze(1)
@@ -182,6 +195,11 @@ def identifiability(
             fixed view of each is used.
         seed: of the draws.
         progress: whether to show a progress bar.
+
+    Example:
+        >>> found = identifiability(model, simulations, points=5, progress=False)
+        >>> print(str(found).splitlines()[-1])
+        pairs of parameters far apart that no data tell apart: 0 of ...
     """
     check_count("points", points, 2)
     check_fits("points", points, 8 * points)

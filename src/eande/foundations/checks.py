@@ -28,7 +28,13 @@ _LARGEST_COUNT = 2**63 - 1
 
 
 class InputError(ValueError):
-    """What the user gave cannot be used; the message says what was expected and what was given."""
+    """What the user gave cannot be used; the message says what was expected and what was given.
+
+    Example:
+        >>> eande.BoxPrior([0, 0], [1, -1])
+        Traceback (most recent call last):
+        eande.foundations.checks.InputError: high: expected every entry above low (in float32), ...
+    """
 
 
 class UserCodeError(RuntimeError):
@@ -37,6 +43,14 @@ class UserCodeError(RuntimeError):
     Args:
         message: what was called, with what, and how it ended.
         again: repeats that very call.
+
+    Example:
+        >>> def prior_draws(n, seed):
+        ...     return 1 / 0
+        >>> eande.SamplerPrior(prior_draws)
+        Traceback (most recent call last):
+        eande.foundations.checks.UserCodeError: prior sampler: raised ZeroDivisionError (division by
+            zero) when called with n 2, seed 0; this error's again() repeats that call
     """
 
     def __init__(self, message: str, again: Callable[[], object] | None = None) -> None:
@@ -81,7 +95,16 @@ def calling(what: str, again: Callable[[], object], **given: object) -> Iterator
 
 
 class EandeWarning(UserWarning):
-    """Something works, but the user should know about it."""
+    """Something works, but the user should know about it.
+
+    Example:
+        >>> import warnings
+        >>> with warnings.catch_warnings(record=True) as caught:
+        ...     warnings.simplefilter("always")
+        ...     posterior = model.posterior(held_out.y[:2], pooled=True)
+        >>> caught[0].category.__name__, str(caught[0].message)[:22]
+        ('EandeWarning', 'pooling 2 observations')
+    """
 
 
 def show(value: object) -> str:

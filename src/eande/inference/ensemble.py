@@ -179,6 +179,13 @@ def ensemble(models: Sequence[EmbedAndEmulate]) -> EmbedAndEmulate:
     Args:
         models: at least two, trained on the same simulations from different seeds, say; they are
             copied.
+
+    Example:
+        >>> settings = eande.FitSettings(epochs=3, start="linear", device="cpu", seed=1)
+        >>> another = eande.fit(simulations, prior, settings=settings, progress=False)
+        >>> joint = ensemble([model, another])
+        >>> len(joint.members), joint.posterior(y_observed).sample(100)[0].shape
+        (2, torch.Size([100, 2]))
     """
     _check_members(models)
     # Copies: what is done to a model later must not change the ensemble.

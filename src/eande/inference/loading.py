@@ -85,6 +85,12 @@ def load(
         emulator: likewise.
         prior: the same prior again, if it is a function of your own or a Distribution outside
             torch's plain ones.
+
+    Example:
+        >>> path = folder / "model.eande"
+        >>> model.save(path)
+        >>> load(path).prior.names
+        ('slope', 'offset')
     """
     path = as_path("path", path)
     for name, network in (("encoder", encoder), ("emulator", emulator)):

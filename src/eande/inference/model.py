@@ -99,7 +99,8 @@ class EmbedAndEmulate(nn.Module):
     """An encoder, a latent emulator, a similarity and the prior they were trained under.
 
     Args:
-        encoder: maps standardised data (m, *y_shape) to (m, n).
+        encoder: maps a batch of m standardised data, shape (m, ...) with a datum's shape behind
+            the m, to embeddings (m, n), where n is ``embedding_dimension``.
         emulator: maps standardised parameters (m, D) to (m, n).
         similarity: scores pairs of embeddings.
         prior: the law the training parameters were drawn from.
@@ -116,6 +117,19 @@ class EmbedAndEmulate(nn.Module):
         frozen: names of the parameters that were not trained, and will not be in a warm start.
         emulator_rows: parameters per pass of the emulator during inference, which bounds memory.
         encoder_rows: data per pass of the encoder during inference.
+
+    Example:
+        >>> from eande.networks.mlp import ResidualMLP
+        >>> model = EmbedAndEmulate(
+        ...     encoder=ResidualMLP(10, 4, width=32),
+        ...     emulator=ResidualMLP(2, 4, width=32),
+        ...     similarity=eande.Cosine(temperature=0.1),
+        ...     prior=prior,
+        ...     y_shape=(10,),
+        ...     embedding_dimension=4,
+        ... )
+        >>> model.embed(torch.zeros(3, 10)).shape, model.emulate(torch.zeros(5, 2)).shape
+        (torch.Size([3, 4]), torch.Size([5, 4]))
     """
 
     def __init__(
@@ -214,27 +228,47 @@ class EmbedAndEmulate(nn.Module):
     # The two maps into one space.
 
     def embed(self, y: Any) -> Tensor:
-        """Embed data (m, *y_shape): f(y), shape (m, n)."""
+        """Embed m data, shape (m, …): f(y), shape (m, n).
+
+        Example:
+            >>> model.embed(held_out.y[:3]).shape == (3, model.embedding_dimension)
+            True
+        """
         y = as_float_tensor("y", y, device=self.device)
         check_shape("y", y, ("n", *self.y_shape))
         return self.similarity.place(self.encoder(self.y_standardizer(y)).float())
 
     def emulate(self, phi: Any) -> Tensor:
-        """Emulate parameters (m, D): g(φ), shape (m, n)."""
+        """Emulate parameters (m, D): g(φ), shape (m, n).
+
+        Example:
+            >>> model.emulate([[0.5, -0.2]]).shape == (1, model.embedding_dimension)
+            True
+        """
         phi = as_float_tensor("phi", phi, device=self.device)
         check_shape("phi", phi, ("n", self.prior.dimension))
         with full_precision(phi.device):
             return self.similarity.place(self.emulator(self.phi_standardizer(phi)))
 
     def embed_all(self, y: Tensor) -> Tensor:
-        """Embed many data, ``encoder_rows`` at a time, without a gradient."""
+        """Embed many data, ``encoder_rows`` at a time, without a gradient.
+
+        Example:
+            >>> len(model.embed_all(held_out.y))
+            200
+        """
         y = as_float_tensor("y", y)
         check_shape("y", y, ("n", *self.y_shape))
         with torch.no_grad():
             return torch.cat([self.embed(part) for part in y.split(self.encoder_rows)])
 
     def emulate_all(self, phi: Tensor) -> Tensor:
-        """Emulate many parameters, ``emulator_rows`` at a time, without a gradient."""
+        """Emulate many parameters, ``emulator_rows`` at a time, without a gradient.
+
+        Example:
+            >>> len(model.emulate_all(held_out.phi))
+            200
+        """
         phi = as_float_tensor("phi", phi)
         check_shape("phi", phi, ("n", self.prior.dimension))
         with torch.no_grad():
@@ -263,13 +297,20 @@ class EmbedAndEmulate(nn.Module):
         """Return the posterior of one observation: the encoder runs once, here.
 
         Args:
-            y: the observation, shape y_shape; with ``pooled``, (m, *y_shape): independent
-                observations of one φ.
+            y: the observation, shape ``model.y_shape``; with ``pooled``, several of them along a
+                new first axis, independent observations of one φ.
             prior: another prior than the one trained under; no retraining, C is estimated anew.
                 Without names of its own it takes those of that one. A warning tells how much of it
                 lies where practically nothing was simulated.
             pooled: whether the first axis holds independent observations of the same parameters.
             draws: prior draws for the normaliser.
+
+        Example:
+            >>> posterior = model.posterior(y_observed)
+            >>> narrower = eande.BoxPrior([0, -1], [1, 1], names=["slope", "offset"])
+            >>> phi, info = model.posterior(y_observed, prior=narrower).sample(100)
+            >>> (phi[:, 0] >= 0).all()
+            tensor(True)
         """
         check_flag("pooled", pooled)
         observed = as_float_tensor("y", y, device=self.device)
@@ -287,9 +328,19 @@ class EmbedAndEmulate(nn.Module):
         return posterior
 
     def posteriors(self, ys: Any, *, prior: Any = None, draws: int = 10_000) -> list[Posterior]:
-        """Return one posterior per observation (m, *y_shape), in one batched pass.
+        """Return one posterior per observation, all in one batched pass.
 
         They share their prior draws.
+
+        Args:
+            ys: observations along a first axis, shape (m, …).
+            prior: as for :meth:`posterior`.
+            draws: as for :meth:`posterior`.
+
+        Example:
+            >>> several = model.posteriors(held_out.y[:3])
+            >>> torch.stack([posterior.map() for posterior in several]).shape
+            torch.Size([3, 2])
         """
         return self._posteriors(as_float_tensor("y", ys, device=self.device), prior, draws)
 
@@ -420,7 +471,13 @@ class EmbedAndEmulate(nn.Module):
         return known, allowed.sum(dtype=torch.float64)
 
     def score(self, f: Tensor, phi: Tensor) -> Tensor:
-        """Return the score of parameters (k, D), shape (k,), summed over embeddings (m, n)."""
+        """Return the score of parameters (k, D), shape (k,), summed over embeddings (m, n).
+
+        Example:
+            >>> f = model.embed(y_observed[None])
+            >>> model.score(f, torch.zeros(5, 2)).shape
+            torch.Size([5])
+        """
         graphed = self.cache.score(f, phi)
         if graphed is not None:
             return graphed[0]
@@ -429,7 +486,13 @@ class EmbedAndEmulate(nn.Module):
     # What is kept between posteriors.
 
     def prior_bank(self, prior: Prior, draws: int) -> PriorBank:
-        """Return draws of the prior with their emulated points, kept until the weights change."""
+        """Return draws of the prior with their emulated points, kept until the weights change.
+
+        Example:
+            >>> bank = model.prior_bank(prior, 1_000)
+            >>> bank.phi.shape, len(bank.emulated)
+            (torch.Size([1000, 2]), 1000)
+        """
         self._check_draws(draws)
         return self._kept_bank(as_prior(prior), draws).bank
 
@@ -468,6 +531,11 @@ class EmbedAndEmulate(nn.Module):
         Args:
             enabled: False goes back to running the networks as they are.
             compile: whether to compile them first, which takes a minute and shortens the rest.
+
+        Example:
+            >>> posterior = model.record().posterior(
+            ...     y_observed
+            ... )  # graphs on a GPU; no change on a CPU
         """
         check_flag("enabled", enabled)
         check_flag("compile", compile)
@@ -512,7 +580,15 @@ class EmbedAndEmulate(nn.Module):
         return copied
 
     def with_similarity(self, similarity: Similarity) -> Self:
-        """Return a model that shares these networks and scores by another similarity."""
+        """Return a model that shares these networks and scores by another similarity.
+
+        Example:
+            >>> same = model.with_similarity(model.similarity)
+            >>> same.posterior(y_observed).log_normalizer == model.posterior(
+            ...     y_observed
+            ... ).log_normalizer
+            True
+        """
         check_instance("similarity", similarity, Similarity, "a similarity such as Cosine(0.05)")
         other = copy.copy(self)
         other._modules = dict(self._modules)
@@ -521,7 +597,14 @@ class EmbedAndEmulate(nn.Module):
         return other
 
     def save(self, path: str | Path) -> None:
-        """Write the model to one file of tensors and JSON; loading it cannot execute code."""
+        """Write the model to one file of tensors and JSON; loading it cannot execute code.
+
+        Example:
+            >>> path = folder / "line.eande"
+            >>> model.save(path)
+            >>> eande.load(path).posterior(y_observed)
+            Posterior(of slope, offset; log C = ...)
+        """
         if not self.members:
             document, tensors = self._contents()
             write_model(path, ModelFile(**vars(document)), tensors)

@@ -63,6 +63,10 @@ class Posterior:
         effective_draws: the effective sample size of that estimate.
         sampler: the default sampler, where the model has one of its own.
 
+    Example:
+        >>> posterior = model.posterior(y_observed)
+        >>> posterior
+        Posterior(of slope, offset; log C = ..., effective sample size ... of 10,000)
     """
 
     def __init__(
@@ -157,6 +161,11 @@ class Posterior:
         """Return s(f, g(φ)), shape (n,): log r without its normaliser.
 
         It is minus infinity outside the support of the prior trained under.
+
+        Example:
+            >>> scores = posterior.score([[0.5, -0.2], [0.5, 5.0]])
+            >>> scores[1]  # outside the prior's box
+            tensor(-inf)
         """
         phi = as_float_tensor("phi", phi, device=self.device)
         check_shape("phi", phi, ("n", self.prior.dimension))
@@ -172,7 +181,14 @@ class Posterior:
         return scores.masked_fill(outside, -torch.inf)
 
     def unnormalized(self, phi: Any) -> Tensor:
-        """Return log p(φ) + s(f, g(φ)), shape (n,): the log density up to log C."""
+        """Return log p(φ) + s(f, g(φ)), shape (n,): the log density up to log C.
+
+        Example:
+            >>> phi = torch.tensor([[0.5, -0.2]])
+            >>> log_prob = posterior.unnormalized(phi) - posterior.log_normalizer
+            >>> torch.allclose(log_prob, posterior.log_prob(phi))
+            True
+        """
         phi = as_float_tensor("phi", phi, device=self.device)
         return self.score(phi) + self.prior.log_prob(phi)
 
@@ -180,6 +196,11 @@ class Posterior:
         """Return log r(φ, y), the posterior relative to the prior in nats, shape (n,).
 
         Warns where the effective sample size of log C is too small.
+
+        Example:
+            >>> ratios = posterior.log_ratio([[0.5, -0.2], [-0.9, 0.9]])
+            >>> ratios[0] > 0 > ratios[1]  # likelier, and less likely, than before the observation
+            tensor(True)
         """
         self.warn_of_few_draws()
         return self.score(phi) - self.log_normalizer
@@ -188,6 +209,13 @@ class Posterior:
         """Return the normalised log density, shape (n,); differentiable in ``phi``.
 
         Warns where the effective sample size of log C is too small.
+
+        Example:
+            >>> slope, offset = torch.meshgrid(*[torch.linspace(-1, 1, 101)] * 2, indexing="ij")
+            >>> grid = torch.stack([slope.flatten(), offset.flatten()], 1)
+            >>> total = posterior.log_prob(grid).exp().mean() * 4  # the area of the prior's box
+            >>> abs(total - 1) < 0.1
+            tensor(True)
         """
         self.warn_of_few_draws()
         return self.unnormalized(phi) - self.log_normalizer
@@ -218,6 +246,11 @@ class Posterior:
         Args:
             particles: how many to draw; four times as many halve the error.
             seed: same seed, same value.
+
+        Example:
+            >>> refined = posterior.refine(particles=2_000)
+            >>> abs(refined.log_normalizer - posterior.log_normalizer) < 0.2
+            True
         """
         if not self.prior.has_density:
             raise InputError(
@@ -232,13 +265,23 @@ class Posterior:
         return refined
 
     def bank_scores(self) -> Tensor:
-        """Return the scores of the bank's prior draws, without running the emulator again."""
+        """Return the scores of the bank's prior draws, without running the emulator again.
+
+        Example:
+            >>> posterior.bank_scores().shape
+            torch.Size([10000])
+        """
         with torch.no_grad():
             scores = self.scorer.bank_scores(self.bank)
         return scores.masked_fill(~self.bank.inside, -torch.inf)
 
     def bound(self) -> float | None:
-        """Return a rigorous upper bound of the score over all φ, None where there is none."""
+        """Return a rigorous upper bound of the score over all φ, None where there is none.
+
+        Example:
+            >>> (posterior.bank_scores() <= posterior.bound()).all()
+            tensor(True)
+        """
         return self.scorer.bound()
 
     def sample(
@@ -258,6 +301,14 @@ class Posterior:
                 where these promise that it is quick, else a guide, else tempering.
             options: of that sampler, such as ``bound`` or ``particles``; without a name only
                 ``max_evaluations``, the budget of both that the rule chooses from.
+
+        Example:
+            >>> phi, info = posterior.sample(1_000, seed=0)
+            >>> phi.shape, 0 < info.acceptance_rate <= 1
+            (torch.Size([1000, 2]), True)
+            >>> phi, info = posterior.sample(1_000, seed=0, sampler="importance")
+            >>> info.effective_draws > 100
+            True
         """
         chosen = self.default_sampler if sampler is None else sampler
         return draw(self, n, seed=seed, sampler=chosen, options=options)
@@ -266,6 +317,11 @@ class Posterior:
         """Return the parameters of the highest density, shape (D,).
 
         Relative to the prior where that has no density.
+
+        Example:
+            >>> highest = posterior.log_prob(posterior.map()[None])
+            >>> (highest >= posterior.log_prob(posterior.best_draws(10))).all()
+            tensor(True)
         """
         starts = self.best_draws(CLIMBERS)
         if not self.prior.has_density:
@@ -274,7 +330,12 @@ class Posterior:
         return ends[self.unnormalized(ends).argmax()]
 
     def best_draws(self, count: int) -> Tensor:
-        """Return the prior draws of the highest score, best first, shape (count, D)."""
+        """Return the prior draws of the highest score, best first, shape (count, D).
+
+        Example:
+            >>> posterior.best_draws(3).shape
+            torch.Size([3, 2])
+        """
         check_count("count", count, 1)
         best = self.bank_scores().topk(min(count, len(self.bank.phi))).indices
         return self.bank.phi[best]
@@ -295,6 +356,16 @@ class Posterior:
             derived: further quantities by name, functions of a mapping from the parameters' names
                 to tensors (n,), such as ``{"beta": lambda p: p["R0"] / p["period"]}``.
             seed: same seed, same samples.
+
+        Example:
+            >>> summary = posterior.summary(samples=1_000)
+            >>> print(summary)
+                          mean         std  90% interval
+            slope  ...
+            offset ...
+            mode at (...) with weight ...
+            >>> (summary.lower < summary.mean).all()
+            tensor(True)
         """
         check_count("samples", samples, 2)
         check_fits("samples", samples, 4 * self.prior.dimension)

@@ -72,7 +72,13 @@ class BoxPrior(Prior):
         return self.__dict__ | {"_edges": {}}
 
     def sample(self, n: int, *, seed: int) -> Tensor:
-        """Draw ``n`` parameters."""
+        """Draw ``n`` parameters.
+
+        Example:
+            >>> prior = BoxPrior([0, 10], [1, 20])
+            >>> prior.contains(prior.sample(5, seed=0)).all()
+            tensor(True)
+        """
         self._check_draws(n, seed)
         return self._stretch(torch.rand(n, self.dimension, generator=generator(seed, "prior")))
 
@@ -93,14 +99,24 @@ class BoxPrior(Prior):
         return torch.minimum(self.low + uniform * (self.high - self.low), self.high)
 
     def log_prob(self, phi: Tensor) -> Tensor:
-        """Return minus the log volume inside the box, minus infinity outside."""
+        """Return minus the log volume inside the box, minus infinity outside.
+
+        Example:
+            >>> BoxPrior([0.0], [4.0]).log_prob([[1.0], [5.0]])
+            tensor([-1.3863,    -inf])
+        """
         phi = self._as_points("phi", phi)
         inside = self.contains(phi)
         log_volume = (self.high.double() - self.low.double()).log().sum().item()
         return torch.where(inside, -log_volume, -torch.inf).to(torch.result_type(phi, 1.0))
 
     def contains(self, phi: Tensor) -> Tensor:
-        """Return whether each φ lies in the box, edges included."""
+        """Return whether each φ lies in the box, edges included.
+
+        Example:
+            >>> BoxPrior([0.0], [4.0]).contains([[1.0], [4.0], [5.0]])
+            tensor([ True,  True, False])
+        """
         phi = self._as_points("phi", phi)
         low, high = self._edges_on(phi.device)
         # In the precision of the edges: a number that rounds to an edge lies on it.

@@ -49,6 +49,13 @@ class DistributionPrior(Prior):
         distribution: for instance ``Independent(Normal(loc, scale), 1)`` or
             ``MultivariateNormal(...)``.
         names: one name per parameter.
+
+    Example:
+        >>> from torch.distributions import Independent, LogNormal
+        >>> rates = Independent(LogNormal(torch.tensor([1.0, 0.3]), torch.tensor([0.5, 0.2])), 1)
+        >>> prior = DistributionPrior(rates, names=["birth", "death"])
+        >>> prior.sample(3, seed=0).shape, prior.names
+        (torch.Size([3, 2]), ('birth', 'death'))
     """
 
     kind = "distribution"
@@ -89,7 +96,14 @@ class DistributionPrior(Prior):
         return f"DistributionPrior({type(law).__name__} of {listed(self.names)})"
 
     def sample(self, n: int, *, seed: int) -> Tensor:
-        """Draw ``n`` parameters through the Distribution's own sampler."""
+        """Draw ``n`` parameters through the Distribution's own sampler.
+
+        Example:
+            >>> from torch.distributions import Independent, LogNormal
+            >>> prior = DistributionPrior(Independent(LogNormal(torch.zeros(2), 1.0), 1))
+            >>> (prior.sample(5, seed=0) > 0).all()
+            tensor(True)
+        """
         self._check_draws(n, seed)
         with global_seed(seed, "prior", device=self._home):
             drawn = self.distribution.sample(torch.Size([n])).cpu()
@@ -117,7 +131,14 @@ class DistributionPrior(Prior):
         return torch.where((phi == drawn) | self.contains(phi).unsqueeze(-1), phi, back)
 
     def log_prob(self, phi: Tensor) -> Tensor:
-        """Return the log density, minus infinity outside the support."""
+        """Return the log density, minus infinity outside the support.
+
+        Example:
+            >>> from torch.distributions import Independent, LogNormal
+            >>> prior = DistributionPrior(Independent(LogNormal(torch.zeros(2), 1.0), 1))
+            >>> prior.log_prob([[1.0, 1.0], [-1.0, 1.0]])
+            tensor([-1.8379,    -inf])
+        """
         phi = self._as_points("phi", phi)
         if not phi.numel():
             return phi.new_zeros(phi.shape[:-1])
@@ -127,7 +148,14 @@ class DistributionPrior(Prior):
         return torch.where(inside, self._raw_log_prob(safe), -torch.inf)
 
     def contains(self, phi: Tensor) -> Tensor:
-        """Return whether each φ lies in the Distribution's support."""
+        """Return whether each φ lies in the Distribution's support.
+
+        Example:
+            >>> from torch.distributions import Independent, LogNormal
+            >>> prior = DistributionPrior(Independent(LogNormal(torch.zeros(2), 1.0), 1))
+            >>> prior.contains([[1.0, 1.0], [-1.0, 1.0]])
+            tensor([ True, False])
+        """
         phi = self._as_points("phi", phi)
         if not phi.numel():
             # Some checks of torch fail for no rows at all.

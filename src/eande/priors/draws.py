@@ -29,7 +29,13 @@ class _DrawsOnly(Prior):
     has_density = False
 
     def log_prob(self, phi: Tensor) -> Tensor:
-        """Raise an error: there is no density."""
+        """Raise an error: there is no density.
+
+        Example:
+            >>> EmpiricalPrior([[0.0], [1.0]]).log_prob([[0.5]])
+            Traceback (most recent call last):
+            eande.foundations.checks.InputError: log_prob: expected a prior with a density, got ...
+        """
         raise InputError(
             "log_prob: expected a prior with a density, got one known by draws only; log_ratio "
             "gives a posterior relative to its prior"
@@ -44,6 +50,14 @@ class SamplerPrior(_DrawsOnly):
             scipy require.
         names: one name per parameter.
         contains: ``contains(phi) -> (n,)`` booleans; without it every φ counts as inside.
+
+    Example:
+        >>> def on_a_circle(n, seed):
+        ...     angle = torch.rand(n, generator=torch.Generator().manual_seed(seed)) * 2 * torch.pi
+        ...     return torch.stack([angle.cos(), angle.sin()], 1)
+        >>> prior = SamplerPrior(on_a_circle, names=["east", "north"])
+        >>> prior.sample(4, seed=0).norm(dim=1)
+        tensor([1., 1., 1., 1.])
     """
 
     kind = "sampler"
@@ -70,7 +84,15 @@ class SamplerPrior(_DrawsOnly):
         return f"SamplerPrior({function} of {listed(self.names)})"
 
     def sample(self, n: int, *, seed: int) -> Tensor:
-        """Draw ``n`` parameters from the sampler."""
+        """Draw ``n`` parameters from the sampler.
+
+        Example:
+            >>> prior = SamplerPrior(
+            ...     lambda n, seed: np.random.default_rng(seed).gamma(2, size=(n, 3))
+            ... )
+            >>> prior.sample(5, seed=0).shape
+            torch.Size([5, 3])
+        """
         self._check_draws(n, seed)
         phi = as_float_tensor("prior sampler", self._call(n, seed % 2**32)).detach().cpu()
         check_shape("prior sampler", phi, (n, self.dimension))
@@ -83,7 +105,15 @@ class SamplerPrior(_DrawsOnly):
             return call()
 
     def contains(self, phi: Tensor) -> Tensor:
-        """Return what the given function says, True without one."""
+        """Return what the given function says, True without one.
+
+        Example:
+            >>> prior = SamplerPrior(
+            ...     lambda n, seed: torch.ones(n, 1), contains=lambda phi: phi[:, 0] > 0
+            ... )
+            >>> prior.contains([[1.0], [-1.0]])
+            tensor([ True, False])
+        """
         phi = self._as_points("phi", phi)
         if self._contains is None:
             return torch.ones(len(phi), dtype=torch.bool, device=phi.device)
@@ -114,6 +144,11 @@ class EmpiricalPrior(_DrawsOnly):
     Args:
         draws: shape (n, D).
         names: one name per parameter.
+
+    Example:
+        >>> prior = EmpiricalPrior([[0.1, 3.0], [0.2, 2.0], [0.4, 1.0]], names=["rate", "delay"])
+        >>> prior.sample(2, seed=0).shape, prior.has_density
+        (torch.Size([2, 2]), False)
     """
 
     kind = "empirical"
@@ -132,7 +167,12 @@ class EmpiricalPrior(_DrawsOnly):
         return f"EmpiricalPrior({len(self.draws)} draws of {listed(self.names)})"
 
     def sample(self, n: int, *, seed: int) -> Tensor:
-        """Draw ``n`` parameters in random order, every draw equally often (or once more)."""
+        """Draw ``n`` parameters in random order, every draw equally often (or once more).
+
+        Example:
+            >>> EmpiricalPrior([[1.0], [2.0], [3.0]]).sample(3, seed=0).sort(0).values[:, 0]
+            tensor([1., 2., 3.])
+        """
         self._check_draws(n, seed)
         stream = generator(seed, "prior")
         passes, remainder = divmod(n, len(self.draws))
@@ -142,7 +182,12 @@ class EmpiricalPrior(_DrawsOnly):
         return self.draws[rows[torch.randperm(n, generator=stream)]]
 
     def contains(self, phi: Tensor) -> Tensor:
-        """Return True: the support is not known."""
+        """Return True: the support is not known.
+
+        Example:
+            >>> EmpiricalPrior([[1.0], [2.0]]).contains([[99.0]])
+            tensor([True])
+        """
         phi = self._as_points("phi", phi)
         return torch.ones(len(phi), dtype=torch.bool, device=phi.device)
 

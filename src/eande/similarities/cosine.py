@@ -56,7 +56,12 @@ class Cosine(InnerProduct):
         return 1 / self.temperature
 
     def place(self, raw: Tensor) -> Tensor:
-        """Project onto the unit sphere."""
+        """Project onto the unit sphere.
+
+        Example:
+            >>> Cosine(0.1).place(torch.tensor([[3.0, 4.0]]))
+            tensor([[0.6000, 0.8000]])
+        """
         return functional.normalize(raw, dim=-1)
 
     def factor(self) -> Tensor:
@@ -64,5 +69,10 @@ class Cosine(InnerProduct):
         return (-self.log_temperature).exp()
 
     def bound(self, f: Tensor) -> Tensor:
-        """Return ‖f‖/τ: no point of the sphere has a larger inner product with f than ‖f‖."""
+        """Return ‖f‖/τ: no point of the sphere has a larger inner product with f than ‖f‖.
+
+        Example:
+            >>> Cosine(0.1).bound(torch.tensor([[0.6, 0.8]]))
+            tensor([10.])
+        """
         return self.factor() * f.norm(dim=-1)

@@ -14,6 +14,11 @@ class Dot(InnerProduct):
 
     Args:
         dimension: n, the embedding dimension; None for that of the fit.
+
+    Example:
+        >>> similarity = Dot(dimension=4)
+        >>> similarity.score(torch.ones(1, 4), torch.ones(1, 4))
+        tensor([[2.]])
     """
 
     name = "dot"
@@ -32,7 +37,12 @@ class Dot(InnerProduct):
         return Dot(dimension)
 
     def place(self, raw: Tensor) -> Tensor:
-        """Leave embeddings where they are."""
+        """Leave embeddings where they are.
+
+        Example:
+            >>> Dot(dimension=2).place(torch.tensor([[3.0, 4.0]]))
+            tensor([[3., 4.]])
+        """
         return raw
 
     def factor(self) -> Tensor:
@@ -40,5 +50,10 @@ class Dot(InnerProduct):
         return 1 / self.root
 
     def bound(self, f: Tensor) -> None:
-        """Return None: lengths are free."""
+        """Return None: lengths are free.
+
+        Example:
+            >>> Dot(dimension=2).bound(torch.tensor([[3.0, 4.0]])) is None
+            True
+        """
         return

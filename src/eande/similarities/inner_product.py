@@ -17,11 +17,24 @@ class InnerProduct(Similarity):
         """Return c."""
 
     def score(self, f: Tensor, g: Tensor) -> Tensor:
-        """Return the scores of all pairs, (m, n) × (k, n) → (m, k)."""
+        """Return the scores of all pairs, (m, n) × (k, n) → (m, k).
+
+        Example:
+            >>> f, g = torch.eye(2), torch.tensor([[0.6, 0.8]])
+            >>> eande.Cosine(0.5).score(f, g)
+            tensor([[1.2000],
+                    [1.6000]])
+        """
         return self.factor() * (f @ g.T)
 
     def paired_score(self, f: Tensor, g: Tensor) -> Tensor:
-        """Return the scores of matching rows, (m, n) × (m, n) → (m,)."""
+        """Return the scores of matching rows, (m, n) × (m, n) → (m,).
+
+        Example:
+            >>> f, g = torch.eye(2), torch.tensor([[0.6, 0.8], [0.6, 0.8]])
+            >>> eande.Cosine(0.5).paired_score(f, g)
+            tensor([1.2000, 1.6000])
+        """
         return self.factor() * (f * g).sum(-1)
 
     def pool(self, f: Tensor) -> Tensor:

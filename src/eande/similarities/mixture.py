@@ -96,7 +96,12 @@ class Mixture(Similarity):
         return 1.0 if self.temperature is None else 1 / self.temperature
 
     def place(self, raw: Tensor) -> Tensor:
-        """Leave embeddings where they are."""
+        """Leave embeddings where they are.
+
+        Example:
+            >>> Mixture(dimension=2).place(torch.tensor([[3.0, 4.0]]))
+            tensor([[3., 4.]])
+        """
         return raw
 
     def _exponents(self, f: Tensor) -> Tensor:
@@ -123,7 +128,12 @@ class Mixture(Similarity):
         )
 
     def score(self, f: Tensor, g: Tensor) -> Tensor:
-        """Return the scores of all pairs, (m, n) × (k, n) → (m, k)."""
+        """Return the scores of all pairs, (m, n) × (k, n) → (m, k).
+
+        Example:
+            >>> Mixture(dimension=2).score(torch.zeros(4, 2), torch.zeros(3, 2)).shape
+            torch.Size([4, 3])
+        """
         lifted = _lift(g).T
         rows = max(1, _SCORES_AT_ONCE // max(1, self.heads * len(g)))
         parts = self._exponents(f).split(rows)
@@ -131,7 +141,16 @@ class Mixture(Similarity):
         return torch.cat([reduce(part.transpose(0, 1) @ lifted) for part in parts])
 
     def paired_score(self, f: Tensor, g: Tensor) -> Tensor:
-        """Return the scores of matching rows, (m, n) × (m, n) → (m,)."""
+        """Return the scores of matching rows, (m, n) × (m, n) → (m,).
+
+        Example:
+            >>> similarity = Mixture(dimension=2)
+            >>> f, g = torch.randn(3, 2), torch.randn(3, 2)
+            >>> torch.allclose(
+            ...     similarity.paired_score(f, g), similarity.score(f, g).diagonal(), atol=1e-4
+            ... )
+            True
+        """
         return (self._exponents(f) * _lift(g).unsqueeze(-2)).sum(-1).logsumexp(-1)
 
     def grouped_score(self, f: Tensor, g: Tensor) -> Tensor:
@@ -139,7 +158,14 @@ class Mixture(Similarity):
         return (self._exponents(f) @ _lift(g).transpose(1, 2)).logsumexp(1)
 
     def bound(self, f: Tensor) -> Tensor:
-        """Return 0, and what rounding may add: every Gaussian is at most its weight."""
+        """Return 0, and what rounding may add: every Gaussian is at most its weight.
+
+        Example:
+            >>> similarity = Mixture(dimension=2)
+            >>> f = torch.randn(3, 2)
+            >>> (similarity.score(f, torch.randn(100, 2)) <= similarity.bound(f).unsqueeze(1)).all()
+            tensor(True)
+        """
         offset = self._exponents(f)[..., -2]
         return 3e-7 * (f.shape[-1] + 2) * offset.abs().amax(-1)
 

@@ -88,6 +88,14 @@ def simulate(
             until what replaces it is complete; a damaged one also where a simulation fails now that
             succeeded before, which stops the run.
         progress: whether to show a progress bar.
+
+    Example:
+        >>> def simulator(phi, rng):  # 20 readings of a decaying signal, with noise
+        ...     time = np.linspace(0, 2, 20)
+        ...     return np.exp(-phi * time) + 0.1 * rng.standard_normal((len(phi), 20))
+        >>> prior = eande.BoxPrior([0], [5], names=["rate"])
+        >>> simulate(simulator, prior, n=100, seed=0, progress=False)
+        Simulations(100 of 1 parameters and data of shape (20,))
     """
     # Everything is checked before a store is made or extended.
     _check(simulator, n, seed, design, block_size, timeout, failure_limit, redo, progress)

@@ -86,13 +86,19 @@ def fit(
             its draws. Without names of its own it takes those of the simulations.
         encoder: what the data are: ``"vector"``; ``"series"``, of shape (channels, length) or
             (length,); ``"grid"``, (channels, height, width) or (height, width); ``"set"``,
-            (elements, columns) or (elements,), whose order means nothing. Or a network of your own
-            that maps standardised data (m, …) to (m, n). None goes by the number of axes: one is a
-            vector, two are a series, three a grid.
-        emulator: maps standardised parameters (m, D) to (m, n); None makes a residual MLP.
+            (elements, columns) or (elements,), whose order means nothing. Or a network of your
+            own: it gets a batch of m data, first axis m, and returns one vector of n numbers for
+            each, shape (m, n), where n is ``settings.embedding_dimension`` (16 where nothing is
+            said). None goes by the number of axes: one is a vector, two are a series, three a
+            grid.
+        emulator: a network for the parameters: it gets m of them, shape (m, D), and returns the
+            same shape (m, n) as the encoder; None makes a residual MLP.
         similarity: where embeddings lie and how near they are, such as ``Cosine(temperature=0.05)``
             or ``"mixture"``; None takes that of the settings.
-        views: what the encoder sees of a datum, drawn anew in every step.
+        views: what the encoder sees of a datum, drawn anew in every step, such as a window. The
+            model then knows data of a view's shape only: cut an observation to it before you ask
+            for a posterior (``model.posterior(y_observed[:250])``), and give the same ``views`` to
+            functions that take simulations, such as :func:`eande.diagnose`.
         validation: a fraction to hold out (whole groups), or simulations of their own; None holds
             out a tenth, 2,000 different parameters at most, and below 2,000 each of five folds in
             turn where the length is searched for.
@@ -114,6 +120,14 @@ def fit(
             with their ``log_params``, ``log_metrics`` and ``flush``. Names are those of the
             history; of several runs or members they begin with ``run-0/`` or ``member-0/``.
         progress: whether to show a progress bar.
+
+    Example:
+        >>> settings = eande.FitSettings(epochs=3, start="linear", device="cpu")  # short
+        >>> model = fit(simulations, prior, settings=settings, progress=False)
+        >>> posterior = model.posterior(y_observed)
+        >>> phi, info = posterior.sample(100, seed=0)
+        >>> phi.shape
+        torch.Size([100, 2])
     """
     settings = _default_settings(warm_start) if settings is None else settings
     networks = Networks(encoder, emulator, warm_start)

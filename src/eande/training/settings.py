@@ -133,6 +133,7 @@ class FitSettings:
 
     **The loss**
 
+    Args:
         loss: ``"symmetric"`` (the paper's), ``"phi_y"`` or ``"y_phi"`` alone.
         view_weight: λ, the weight of L_YY; needs views.
         repulsion: which networks the negatives of L_ΦY push: ``"both"`` (the paper's) or the
@@ -143,9 +144,11 @@ class FitSettings:
 
     **The optimiser**
 
-        batch_size: pairs per step, each with all others as negatives. A pass is cut into equal
-            batches of at most this size. None for 500; where ``epochs`` is None, for 128 to 384, by
-            the number of simulations.
+    Args:
+        batch_size: pairs per step, each with all others as negatives. A pass over the training
+            simulations is cut into equal batches of at most this size (fewer simulations make one
+            batch), so that a pass has ⌈simulations / batch_size⌉ steps. None for 500; where
+            ``epochs`` is None, for 128 to 384, by the number of simulations.
         micro_batch: rows per pass of a network; the gradient is still that of the whole batch, at
             the memory of this many rows. With batch normalisation, statistics are then those of the
             micro-batches.
@@ -160,6 +163,7 @@ class FitSettings:
 
     **Length and selection**
 
+    Args:
         epochs: how long to train. None lets the held-out score find the length, and what else is
             left open: short runs first, longer ones while they gain
             (:mod:`eande.training.search`).
@@ -183,12 +187,21 @@ class FitSettings:
 
     **The machine**
 
+    Args:
         device: ``"cpu"``, ``"cuda"``, or ``"auto"`` for a GPU where there is one.
         precision: ``"32-true"``, or ``"bf16-mixed"`` to run the networks' products in bfloat16.
         compile: whether to compile the encoder and capture steps as CUDA graphs, which pays for
             large encoders on a GPU: the first steps take a minute, the others less time.
         checkpoint_seconds: least time between two checkpoints.
         seed: same seed and number of threads, same model on a CPU.
+
+    Example:
+        >>> settings = FitSettings(similarity=eande.Cosine(temperature=0.05), max_steps=2_000)
+        >>> settings.epochs is None, settings.max_steps
+        (True, 2000)
+        >>> FitSettings(batch_size="many")
+        Traceback (most recent call last):
+        eande.foundations.checks.InputError: batch_size: expected a whole number or None, got 'many'
     """
 
     similarity: str | Similarity = "mixture"
@@ -270,6 +283,13 @@ class FitSettings:
                 from the memory bank.
             others: any other field, such as ``width`` and ``learning_rate``, which were searched in
                 {60, 90, 120, 150} and {5e-4, 1e-3} on the synthetic task.
+
+        Example:
+            >>> settings = FitSettings.paper(0.5, view_weight=0.0, embedding_dimension=2)
+            >>> settings.epochs, settings.normalization, settings.similarity.temperature
+            (2000, 'batch', 0.5)
+            >>> FitSettings.paper(0.1, 0.2, 128, batch_size=125, epochs=20).memory_bank
+            375
         """
         check_count("batch_size", batch_size, 2)
         check_count("candidates", candidates, 2)

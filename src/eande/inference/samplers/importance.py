@@ -63,6 +63,11 @@ def resample(posterior: Target, n: int, *, seed: int = 0) -> tuple[Tensor, Resam
         posterior: what to sample.
         n: how many samples.
         seed: same seed, same samples.
+
+    Example:
+        >>> phi, info = posterior.sample(500, sampler=resample)
+        >>> phi.shape, info.evaluations
+        (torch.Size([500, 2]), 0)
     """
     if not hasattr(posterior, "bank_scores"):
         raise InputError(

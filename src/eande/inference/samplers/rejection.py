@@ -55,6 +55,11 @@ class SampleInfo:
             obey the raised one.
         evaluations: proposals evaluated; the local search for the first bound, a few thousand
             evaluations more, is not counted.
+
+    Example:
+        >>> phi, info = posterior.sample(100, sampler="rejection")
+        >>> info.evaluations >= 100
+        True
     """
 
     acceptance_rate: float
@@ -64,7 +69,15 @@ class SampleInfo:
 
 
 class BudgetExceeded(RuntimeError):
-    """Sampling ended before all samples were found; ``phi`` and ``info`` hold what there is."""
+    """Sampling ended before all samples were found; ``phi`` and ``info`` hold what there is.
+
+    Example:
+        >>> try:
+        ...     phi, info = posterior.sample(5_000, sampler="rejection", max_evaluations=2_000)
+        ... except eande.BudgetExceeded as found:
+        ...     len(found.phi) < 5_000
+        True
+    """
 
     def __init__(self, message: str, phi: Tensor, info: Any) -> None:
         super().__init__(message)

@@ -24,6 +24,20 @@ class Failures:
     Args:
         phi: parameters (m, D).
         reasons: what went wrong, one text each.
+
+    Example:
+        >>> def fails_where_steep(phi, rng):
+        ...     if phi[0] > 0.8:
+        ...         raise ValueError("too steep")
+        ...     return phi + rng.standard_normal(2)
+        >>> import warnings
+        >>> with warnings.catch_warnings():
+        ...     warnings.simplefilter("ignore")  # it says how many failed
+        ...     made = eande.simulate(eande.each(fails_where_steep), prior, n=50, progress=False)
+        >>> len(made) + len(made.failures), made.failures.phi.shape[1]
+        (50, 2)
+        >>> made.failures
+        Failures(... × ValueError: too steep)
     """
 
     phi: Tensor
@@ -44,7 +58,13 @@ class Failures:
         return Failures(self.phi[chosen], tuple(self.reasons[i] for i in chosen))
 
     def commonest(self, number: int = 3) -> list[tuple[str, int]]:
-        """Return the commonest reasons with their counts."""
+        """Return the commonest reasons with their counts.
+
+        Example:
+            >>> failures = Failures(torch.zeros(3, 2), ("too steep", "no mesh", "too steep"))
+            >>> failures.commonest(1)
+            [('too steep', 2)]
+        """
         check_count("number", number, 1)
         return Counter(self.reasons).most_common(number)
 

@@ -104,6 +104,13 @@ class Simulations:
                 often fail.
             missing: whether NaN in y stands for a number that is missing;
                 ``FitSettings(missing="mask")`` trains on such data.
+
+        Example:
+            >>> phi = [[0.1], [0.2], [0.2]]
+            >>> y = [[1.0, 2.0], [3.0, 4.0], [3.5, 4.5]]
+            >>> replicates = Simulations.from_arrays(phi, y, groups=["a", "b", "b"])
+            >>> replicates.groups
+            tensor([0, 1, 1])
         """
         return cls(*read_arrays(phi, y, groups, failed_phi, missing=missing))
 
@@ -115,6 +122,12 @@ class Simulations:
             path: the store's folder.
             verify: whether the checksum of each piece is compared when it is first read; this
                 reads the whole piece once.
+
+        Example:
+            >>> path = folder / "opened.zarr"
+            >>> made = eande.simulate(simulator, prior, n=20, store=path, progress=False)
+            >>> Simulations.open(path)
+            Simulations(20 of 2 parameters and data of shape (10,))
         """
         check_flag("verify", verify)
         # Here and not above: who has no store needs no zarr.
@@ -149,6 +162,14 @@ class Simulations:
                 ``simulations.failures`` with the reason. Then all data are read once, to find those
                 that are not finite.
             progress: whether to show a progress bar.
+
+        Example:
+            >>> members = folder / "members"
+            >>> members.mkdir()
+            >>> for i in range(3):
+            ...     np.savez(members / f"{i}.npz", phi=[0.1 * i, 1.0], y=np.full(7, i))
+            >>> Simulations.from_files(members, progress=False)
+            Simulations(3 of 2 parameters and data of shape (7,))
         """
         return cls(*read_files(files, phi, y, broken=broken, progress=progress))
 
@@ -164,6 +185,14 @@ class Simulations:
                 scalar variable's name each.
             y: name of the variable with the data.
             dimension: the dimension along which the simulations lie.
+
+        Example:
+            >>> import xarray
+            >>> dataset = xarray.Dataset(
+            ...     {"rate": ("run", [0.1, 0.2, 0.3]), "level": (("run", "time"), np.ones((3, 7)))}
+            ... )
+            >>> Simulations.from_xarray(dataset, phi=["rate"], y="level", dimension="run")
+            Simulations(3 of 1 parameters and data of shape (7,))
         """
         return cls(*read_xarray(dataset, phi, y, dimension))
 
@@ -222,6 +251,10 @@ class Simulations:
 
         Args:
             at_most: bytes; data that take more stay where they are.
+
+        Example:
+            >>> simulations.in_memory().y.shape
+            torch.Size([500, 10])
         """
         if at_most is not None:
             check_count("at_most", at_most, 0)
@@ -230,7 +263,13 @@ class Simulations:
         return Simulations(self.phi, self.y[:], self.groups, self.failures, self.names)
 
     def split(self, fraction: float, *, seed: int = 0) -> tuple[Simulations, Simulations]:
-        """Split at random into a large part and a small one of that fraction, by whole groups."""
+        """Split at random into a large part and a small one of that fraction, by whole groups.
+
+        Example:
+            >>> large, small = simulations.split(0.1)
+            >>> len(large), len(small)
+            (450, 50)
+        """
         check_share("fraction", fraction)
         check_seed("seed", seed)
         ids = self.groups.unique()
@@ -245,6 +284,12 @@ class Simulations:
 
         It has a digest of all φ and groups, and one of all data in memory; of data elsewhere, what
         their source says of them.
+
+        Example:
+            >>> simulations.fingerprint() == simulations[:].fingerprint()
+            True
+            >>> simulations.fingerprint() == held_out.fingerprint()
+            False
         """
         data = self.y.fingerprint() if isinstance(self.y, Source) else digest(self.y)
         parameters = digest(self.phi, self.groups, self.failures.phi)

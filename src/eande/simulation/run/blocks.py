@@ -28,7 +28,15 @@ UNKNOWN = "not known"
 
 
 class SimulationError(RuntimeError):
-    """Simulating stopped: too many failures, or a disk or an executor broke."""
+    """Simulating stopped: too many failures, or a disk or an executor broke.
+
+    Example:
+        >>> def broken(phi, rng):
+        ...     raise ValueError("the mesh has no cells")
+        >>> eande.simulate(broken, prior, n=10, progress=False)
+        Traceback (most recent call last):
+        eande.simulation.run.blocks.SimulationError: ...the mesh has no cells...
+    """
 
 
 class Each:

@@ -387,6 +387,12 @@ class Store:
         """Read everything and return what is damaged, a text per block; empty if nothing is.
 
         Damaged metadata are refused: without them nothing can be said about a block.
+
+        Example:
+            >>> path = folder / "checked.zarr"
+            >>> made = eande.simulate(simulator, prior, n=20, store=path, progress=False)
+            >>> Store(path).check()
+            {}
         """
         self.about = read_description(self.path)
         found, problems = self._commits()
