@@ -111,8 +111,11 @@ def _write_reference(_app: Any) -> None:
         _write(folder / f"{page}.rst", text)
     for stale in set(folder.glob("*.rst")) - {folder / f"{page}.rst" for page in pages}:
         stale.unlink()
-    lists = "".join(_table(page, *pages[page]) for page in [*_STEPS, "plots"] if page in pages)
+    pages_in_order = [page for page in [*_STEPS, "plots"] if page in pages]
+    lists = "".join(_table(page, *pages[page]) for page in pages_in_order)
     _write(folder / "names.txt", lists)
+    listed = "".join(f"   generated/{page}\n" for page in pages_in_order)
+    _write(folder / "toctree.txt", f".. toctree::\n   :hidden:\n\n{listed}")
 
 
 def _table(page: str, text: str, module: str, names: list[str]) -> str:
