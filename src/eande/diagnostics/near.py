@@ -103,11 +103,10 @@ def diagnose_near(
         progress: whether to show progress bars.
 
     Example:
-        >>> print(diagnose_near(model, y_observed, simulator))  # doctest: +SKIP
-               simulations     200 near the observation, of parameters from its posterior
-               log ratio       0.35 ± 0.04 nats: what another datum adds to that posterior
-        ok     ranks of a      p = 0.62
-        ok     coverage        regions of 50 / 80 / 95 % cover 52 / 79 / 96 %, p = 0.81
+        >>> print(diagnose_near(model, y_observed, simulator, n=100, progress=False))
+               simulations     100 near the observation, of parameters from its posterior
+               log ratio       ... nats: what another datum adds to that posterior
+        ...
     """
     check_instance("model", model, EmbedAndEmulate, MODEL)
     if views is not None:

@@ -386,6 +386,13 @@ class Posterior:
             seed: same seed, same samples.
             derived: further columns by name, each a function of the parameters by name.
             options: as :meth:`sample` takes them.
+
+        Example:
+            >>> frame = posterior.to_dataframe(
+            ...     100, derived={"end": lambda p: p["slope"] + p["offset"]}
+            ... )
+            >>> list(frame.columns), len(frame)
+            (['slope', 'offset', 'end'], 100)
         """
         check_derived(self.prior.names, derived)
         phi, _ = self.sample(n, seed=seed, **options)
@@ -403,6 +410,11 @@ class Posterior:
             seed: same seed, same samples.
             derived: further variables by name, each a function of the parameters by name.
             options: as :meth:`sample` takes them.
+
+        Example:
+            >>> dataset = posterior.to_xarray(100)
+            >>> list(dataset.data_vars), dict(dataset.sizes)
+            (['slope', 'offset'], {'draw': 100})
         """
         check_derived(self.prior.names, derived)
         phi, info = self.sample(n, seed=seed, **options)

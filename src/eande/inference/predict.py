@@ -58,8 +58,11 @@ def predict(
         progress: whether to show a progress bar.
 
     Example:
-        >>> predicted = predict(model.posterior(y), simulator, 500)  # doctest: +SKIP
-        >>> predictive_check(model, y, simulations=predicted)  # doctest: +SKIP
+        >>> predicted = predict(posterior, simulator, 200, progress=False)
+        >>> predicted.phi.shape, predicted.y.shape
+        (torch.Size([200, 2]), torch.Size([200, 10]))
+        >>> print(eande.predictive_check(model, y_observed, simulations=predicted, progress=False))
+        observation 0: like the simulations, p = ...
     """
     check_instance(
         "posterior", posterior, Posterior, "a Posterior (from a model: model.posterior(y))"

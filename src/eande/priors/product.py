@@ -82,7 +82,13 @@ class ProductPrior(Prior):
         return f"ProductPrior({listed(laws)})"
 
     def sample(self, n: int, *, seed: int) -> Tensor:
-        """Draw ``n`` parameters."""
+        """Draw ``n`` parameters.
+
+        Example:
+            >>> prior = ProductPrior(rate=(0, 1), delay=(5, 10))
+            >>> prior.contains(prior.sample(5, seed=0)).all()
+            tensor(True)
+        """
         self._check_draws(n, seed)
         seeds = [derive_seed(seed, "parameter", d) for d in range(self.dimension)]
         drawn = [part.sample(n, seed=own) for part, own in zip(self._parts, seeds, strict=True)]
@@ -98,12 +104,22 @@ class ProductPrior(Prior):
         return torch.cat([part._quantiles(level) for part, level in columns], dim=1)
 
     def log_prob(self, phi: Tensor) -> Tensor:
-        """Return the sum of the log densities, minus infinity outside the support."""
+        """Return the sum of the log densities, minus infinity outside the support.
+
+        Example:
+            >>> ProductPrior(rate=(0, 2), delay=(5, 10)).log_prob([[1.0, 7.0], [1.0, 4.0]])
+            tensor([-2.3026,    -inf])
+        """
         each = [part.log_prob(column) for part, column in self._columns("phi", phi)]
         return torch.stack(each).sum(0)
 
     def contains(self, phi: Tensor) -> Tensor:
-        """Return whether each φ lies in the support: every parameter in its own."""
+        """Return whether each φ lies in the support: every parameter in its own.
+
+        Example:
+            >>> ProductPrior(rate=(0, 2), delay=(5, 10)).contains([[1.0, 7.0], [1.0, 4.0]])
+            tensor([ True, False])
+        """
         each = [part.contains(column) for part, column in self._columns("phi", phi)]
         return torch.stack(each).all(0)
 
