@@ -5,11 +5,15 @@ MINUTES ?= 60
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test-quick test test-all lint format reproduce bench soak clean
+.PHONY: demo docs test-quick test test-all lint format reproduce bench soak clean
 
 demo: $(READY)
 	rm -rf out
 	$(BIN)/eande reproduce lorenz96 --size demo --method calibrated --output out
+
+# The site, build/docs/index.html: no network is needed to build or to read it.
+docs: $(READY)
+	$(BIN)/python -m sphinx -W --keep-going -b html -d build/doctrees docs build/docs
 
 # For the work loop, under 90 seconds on two cores: neither lint nor what takes seconds a test.
 test-quick: $(READY)

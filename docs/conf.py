@@ -72,8 +72,7 @@ _STEPS = {
     "inference": "Model and posterior",
     "calibration": "Calibration",
     "diagnostics": "Diagnostics",
-    "report": "Report",
-    "workflow": "Study files",
+    "reporting": "Report",
     "foundations": "Errors and warnings",
 }
 
