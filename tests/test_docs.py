@@ -5,16 +5,21 @@ import importlib
 import inspect
 import json
 import re
+import shlex
 import subprocess
 import sys
 import warnings
+from dataclasses import fields
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+import typer
 
 import eande
+from eande.cli.app import app
 from eande.foundations.checks import EandeWarning
+from eande.workflow.study import Study
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -317,3 +322,34 @@ class TestSite:
         for word in ("narrow", "prior", "pareto"):
             found = known["terms"][word]
             assert page in (found if isinstance(found, list) else [found])
+
+
+def commands_of_pages():
+    """Return the calls of eande in console blocks, and in the table of commands."""
+    found = []
+    for page in PAGES:
+        text = page.read_text()
+        for block in re.findall(r"```console\n(.*?)```", text, re.DOTALL):
+            found += [line[2:] for line in block.splitlines() if line.startswith("$ eande ")]
+        if page.name == "commands.md":
+            found += re.findall(r"^\| `(eande [^`]*)`", text, re.MULTILINE)
+    return sorted(set(found))
+
+
+@pytest.mark.parametrize("line", commands_of_pages())
+def test_commands_of_pages_exist_with_their_options(line):
+    """They are parsed, and not run."""
+    command = typer.main.get_command(app)
+    words = shlex.split(line)[1:]
+    context = typer.Context(command, info_name="eande")
+    while hasattr(command, "commands"):
+        command = command.commands[words.pop(0)]
+        context = typer.Context(command, parent=context)
+    command.parse_args(context, words)
+
+
+def test_the_table_of_a_study_file_has_every_name():
+    text = (DOCS / "reference" / "commands.md").read_text().partition("## The study file")[2]
+    listed = re.findall(r"^\| (`.*?) \|", text, re.MULTILINE)
+    read = {field.name for field in fields(Study)} - {"path", "about"}
+    assert {name for cell in listed for name in cell.split("`") if name.strip(", ")} == read
