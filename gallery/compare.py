@@ -1,0 +1,116 @@
+"""Run a study of the gallery with its defaults and compare the posterior with the exact one.
+
+    python -m gallery.compare influenza
+
+writes ``gallery/influenza/comparison.json`` and ``gallery/influenza/posterior.png``. Of every
+parameter it has how far the posterior's mean lies from the reference's, in standard deviations of
+the reference, and the ratio of the deviations; of all together the classifier two-sample test, ½
+where no classifier can tell the samples apart.
+"""
+
+import argparse
+import importlib
+import json
+import time
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+import eande
+from eande.diagnostics.two_sample import c2st
+from eande.plots.posteriors import posterior_pairs
+from eande.studies.records import provenance
+from gallery import references
+
+# Of the simulations, as `eande run` holds out.
+HELD_OUT = 0.1
+
+
+def fit(study: ModuleType, *, n: int | None = None, **options: Any) -> tuple[Any, Any]:
+    """Simulate and fit as a study file says.
+
+    Args:
+        study: imported.
+        n: how many simulations; None for the study's number.
+        options: for :func:`eande.fit`, where they differ from the study's.
+
+    Returns:
+        The model, and the simulations held out.
+    """
+    count = n or getattr(study, "n", 2_000)
+    simulations = eande.simulate(
+        study.simulator, study.prior, count, seed=getattr(study, "seed", 0), progress=False
+    )
+    training, held_out = simulations.split(HELD_OUT)
+    given = {
+        name: getattr(study, name) for name in ("views", "encoder", "settings") if hasattr(study, name)
+    }
+    model = eande.fit(training, study.prior, progress=False, **(given | options))
+    return model, held_out
+
+
+def compare(samples: np.ndarray, reference: np.ndarray, content: dict[str, Any]) -> dict[str, Any]:
+    """Return how far samples (n, D) are from those of the reference (n, D)."""
+    parameters = {}
+    for i, (name, exact) in enumerate(content["parameters"].items()):
+        values = samples[:, i]
+        parameters[name] = {
+            "mean": float(values.mean()),
+            "sd": float(values.std()),
+            "exact_mean": exact["mean"],
+            "exact_sd": exact["sd"],
+            "shift_in_sds": float((values.mean() - exact["mean"]) / exact["sd"]),
+            "ratio_of_sds": float(values.std() / exact["sd"]),
+        }
+    count = min(len(samples), len(reference))
+    return {"parameters": parameters, "c2st": c2st(reference[:count], samples[:count])}
+
+
+def table(found: dict[str, Any]) -> str:
+    """Return a comparison as the table that the page has."""
+    lines = [
+        "| parameter | exact | Embed & Emulate | shift, in sds | ratio of sds |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for name, row in found["parameters"].items():
+        lines.append(
+            f"| {name} | {row['exact_mean']:.3g} ± {row['exact_sd']:.2g} "
+            f"| {row['mean']:.3g} ± {row['sd']:.2g} "
+            f"| {row['shift_in_sds']:+.2f} | {row['ratio_of_sds']:.2f} |"
+        )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Fit, compare, write."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("name", help="of a folder of the gallery")
+    folder = Path(__file__).parent / parser.parse_args().name
+    study = importlib.import_module(f"gallery.{folder.name}.study")
+    content, reference = references.read(folder / "reference.json")
+    began = time.perf_counter()
+    model, held_out = fit(study)
+    seconds = time.perf_counter() - began
+    samples, info = model.posterior(study.observed).sample(len(reference), seed=0)
+    found = {
+        "study": study.title,
+        "provenance": provenance(),
+        "simulations": study.n,
+        "seconds": round(seconds),
+        "sampler": str(info),
+        **compare(samples.double().numpy(), reference, content),
+        "belongs": eande.Belongs(model, held_out, progress=False)(study.observed).p_value.item(),
+    }
+    text = json.dumps(found, indent=2, ensure_ascii=False)
+    (folder / "comparison.json").write_text(text + "\n")
+    # Scales of which a posterior is skewed are easier to compare by their logarithm.
+    figure = posterior_pairs(samples.numpy(), reference, study.prior.names, title=study.title)
+    figure.savefig(folder / "posterior.png", dpi=110)
+    print(table(found))
+    print(f"C2ST {found['c2st']:.3f}, belongs: p = {found['belongs']:.2g}, {seconds:.0f} s")
+
+
+if __name__ == "__main__":
+    main()
