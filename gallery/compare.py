@@ -51,6 +51,14 @@ def fit(study: ModuleType, *, n: int | None = None, **options: Any) -> tuple[Any
     return model, held_out
 
 
+def observation(study: ModuleType) -> Any:
+    """Return what a study observed: numbers, or those of the file it names."""
+    if not isinstance(study.observed, str):
+        return study.observed
+    with np.load(Path(study.__file__).parent / study.observed) as file:
+        return file["y"].astype(np.float32)
+
+
 def compare(samples: np.ndarray, reference: np.ndarray, content: dict[str, Any]) -> dict[str, Any]:
     """Return how far samples (n, D) are from those of the reference (n, D)."""
     parameters = {}

@@ -8,7 +8,8 @@ writes ``gallery/influenza/reference.json`` in two minutes.
 from pathlib import Path
 
 import numpy as np
-from scipy.stats import nbinom, norm
+import torch
+from scipy.stats import nbinom
 
 from gallery import mcmc, references
 from gallery.influenza import study
@@ -28,8 +29,10 @@ def log_likelihood(phi: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 def log_posterior(x: np.ndarray) -> np.ndarray:
     """Return the log density of x = log φ (n, 3), but for a constant."""
-    prior = norm.logpdf(x, np.log(study.MEDIANS), study.LOG_DEVIATIONS).sum(1)
-    return prior + log_likelihood(np.exp(x), study.observed)
+    phi = np.exp(x)
+    prior = study.prior.log_prob(torch.from_numpy(phi)).numpy()
+    # The last term is that of the change of coordinates.
+    return prior + log_likelihood(phi, study.observed) + x.sum(1)
 
 
 def main() -> None:

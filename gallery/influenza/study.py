@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import Tensor
-from torch.distributions import Independent, LogNormal
+from torch.distributions import LogNormal
 
 import eande
 
@@ -27,12 +27,10 @@ STEPS_PER_DAY = 20
 
 # 95 % of the mass: R0 from 1.1 to 8 (seasonal influenza 1.3, measles 15), the period from 0.75 to
 # 5.3 days (boys who are put to bed infect fewer), k from 1.4 to 71: scatter of 84 % down to 12 %.
-MEDIANS = (3.0, 2.0, 10.0)
-LOG_DEVIATIONS = (0.5, 0.5, 1.0)
-
-prior = eande.DistributionPrior(
-    Independent(LogNormal(torch.tensor(MEDIANS).log(), torch.tensor(LOG_DEVIATIONS)), 1),
-    names=["R0", "period", "k"],
+prior = eande.ProductPrior(
+    R0=LogNormal(np.log(3.0), 0.5),
+    period=LogNormal(np.log(2.0), 0.5),
+    k=LogNormal(np.log(10.0), 1.0),
 )
 
 observed = np.loadtxt(

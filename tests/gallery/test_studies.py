@@ -1,0 +1,56 @@
+"""Every study of the gallery runs: imported, simulated, fitted by small settings, asked."""
+
+import importlib
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import eande
+from gallery import compare
+
+GALLERY = Path(__file__).parents[2] / "gallery"
+STUDIES = sorted(path.parent.name for path in GALLERY.glob("*/study.py"))
+
+
+def test_the_gallery_has_studies():
+    assert {"hare_lynx", "influenza", "lorenz96", "sunspots"} <= set(STUDIES)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", STUDIES)
+def test_a_study_runs(name):
+    study = importlib.import_module(f"gallery.{name}.study")
+    assert study.__doc__.endswith("\n")
+    assert study.title
+    settings = replace(getattr(study, "settings", eande.FitSettings()), epochs=1, batch_size=10)
+    model, held_out = compare.fit(study, n=30 if name == "lorenz96" else 50, settings=settings)
+    assert len(held_out) >= 3
+    posterior = model.posterior(compare.observation(study))
+    samples, _ = posterior.sample(20, seed=0)
+    assert samples.shape == (20, len(study.prior.names))
+    columns = dict(zip(study.prior.names, samples.T, strict=True))
+    for quantity in study.derived.values():
+        assert torch.isfinite(quantity(columns)).all()
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_an_observation_is_not_far_outside_of_what_is_simulated(name):
+    """Of another scale than all simulations it would be: of logarithms, say."""
+    study = importlib.import_module(f"gallery.{name}.study")
+    observed = np.asarray(compare.observation(study))
+    drawn = study.prior.sample(2 if name == "lorenz96" else 200, seed=0).numpy()
+    simulated = np.asarray(study.simulator(drawn, np.random.default_rng(0)))
+    assert simulated.shape[2:] == observed.shape[1:]
+    assert simulated.min() <= observed.mean() <= simulated.max()
+    assert observed.std() < 10 * simulated.std()
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_a_study_has_a_page_and_is_in_the_list(name):
+    page = (GALLERY / name / "README.md").read_text()
+    assert "study.py" in page
+    assert "doubt" in page.lower()
+    assert f"({name}/README.md)" in (GALLERY / "README.md").read_text()
