@@ -20,8 +20,8 @@ import numpy as np
 
 import eande
 from eande.diagnostics.two_sample import c2st
-from eande.plots.posteriors import posterior_pairs
-from eande.studies.records import provenance
+from eande.plots.corners import corner
+from eande.foundations.provenance import provenance
 from gallery import references
 
 # Of the simulations, as `eande run` holds out.
@@ -101,6 +101,8 @@ def main() -> None:
     began = time.perf_counter()
     model, held_out = fit(study)
     seconds = time.perf_counter() - began
+    (folder / "runs").mkdir(exist_ok=True)
+    model.save(folder / "runs" / "compared.eande")
     samples, info = model.posterior(study.observed).sample(len(reference), seed=0)
     found = {
         "study": study.title,
@@ -113,9 +115,13 @@ def main() -> None:
     }
     text = json.dumps(found, indent=2, ensure_ascii=False)
     (folder / "comparison.json").write_text(text + "\n")
-    # Scales of which a posterior is skewed are easier to compare by their logarithm.
-    figure = posterior_pairs(samples.numpy(), reference, study.prior.names, title=study.title)
-    figure.savefig(folder / "posterior.png", dpi=110)
+    figure = corner(
+        {"Embed & Emulate": samples},
+        names=study.prior.names,
+        reference={"exact": reference},
+        title=study.title,
+    )
+    figure.savefig(folder / "posterior.png", dpi=80)
     print(table(found))
     print(f"C2ST {found['c2st']:.3f}, belongs: p = {found['belongs']:.2g}, {seconds:.0f} s")
 

@@ -5,7 +5,9 @@ Many independent chains of a random walk, plain Metropolis, moved together as on
     φ' = φ + s L ε,   ε ~ N(0, I),   accepted with probability min(1, p(φ') / p(φ))
 
 L Lᵀ is the covariance of all chains in the last part of the warm-up, s begins at 2.4 / √D and is
-tuned to accept three of ten. Both are then fixed, so that what is kept is of a Markov chain with
+tuned to accept three of ten. Halfway through the warm-up, chains that are stuck more than 20 nats
+below the best one go on from where another is: a mode so low holds no mass to speak of, unless it
+is 10⁸ times as wide. Then all is left alone, so that what is kept is of a Markov chain with
 the right stationary law, and the chains are independent: their split R-hat and effective sample
 size, by ArviZ, mean what they say.
 
@@ -21,6 +23,7 @@ from typing import Any
 import numpy as np
 
 _ROUNDS = 10
+_HOPELESS = 20.0
 _ACCEPTED = 0.3
 QUANTILES = (0.025, 0.25, 0.5, 0.75, 0.975)
 
@@ -70,8 +73,14 @@ def sample(
                 kept.append(points)
         return np.stack(kept, axis=1), accepted
 
-    for _ in range(_ROUNDS):
+    for part in range(_ROUNDS):
         states, accepted = walk(warmup // _ROUNDS, 1)
+        if part == _ROUNDS // 2 - 1:
+            stuck = height < height.max() - _HOPELESS
+            others = rng.choice(np.flatnonzero(~stuck), stuck.sum())
+            points[stuck] = points[others]
+            height[stuck] = height[others]
+            continue
         late = states[:, states.shape[1] // 2 :].reshape(-1, dimension)
         factor = np.linalg.cholesky(np.cov(late, rowvar=False).reshape(dimension, dimension))
         scale *= np.exp(accepted - _ACCEPTED)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from eande.studies.records import provenance
+from eande.foundations.provenance import provenance
 
 
 def write(path: Path, study: ModuleType, found: dict[str, Any]) -> None:

@@ -15,7 +15,7 @@ from gallery import mcmc, references
 from gallery.hare_lynx import study
 
 PATH = Path(__file__).with_name("reference.json")
-SETTINGS = {"warmup": 1_500, "draws": 500, "thin": 10, "seed": 1900}
+SETTINGS = {"warmup": 2_000, "draws": 500, "thin": 10, "seed": 1900}
 CHAINS = 128
 
 

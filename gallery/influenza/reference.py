@@ -20,11 +20,12 @@ CHAINS = 64
 
 
 def log_likelihood(phi: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Return log p(y | φ) of counts y (14,) for parameters (n, 3): negative binomial, each day."""
+    """Return log p(y | φ) of data y (14,) for parameters (n, 3): negative binomial, each day."""
     r0, period, k = np.asarray(phi, dtype=np.float64).T
     mean = study.in_bed(r0, period)
     k = k[:, None]
-    return nbinom.logpmf(y, k, k / (k + mean)).sum(1)
+    counts = np.round(np.expm1(y))
+    return nbinom.logpmf(counts, k, k / (k + mean)).sum(1)
 
 
 def log_posterior(x: np.ndarray) -> np.ndarray:
