@@ -20,8 +20,8 @@ import numpy as np
 
 import eande
 from eande.diagnostics.two_sample import c2st
-from eande.plots.corners import corner
 from eande.foundations.provenance import provenance
+from eande.plots.corners import corner
 from gallery import references
 
 # Of the simulations, as `eande run` holds out.
@@ -45,7 +45,9 @@ def fit(study: ModuleType, *, n: int | None = None, **options: Any) -> tuple[Any
     )
     training, held_out = simulations.split(HELD_OUT)
     given = {
-        name: getattr(study, name) for name in ("views", "encoder", "settings") if hasattr(study, name)
+        name: getattr(study, name)
+        for name in ("views", "encoder", "settings")
+        if hasattr(study, name)
     }
     model = eande.fit(training, study.prior, progress=False, **(given | options))
     return model, held_out

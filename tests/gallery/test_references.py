@@ -152,7 +152,7 @@ def test_the_animals_are_those_of_an_adaptive_solver(phi):
 
 def test_the_chains_of_influenza_agree_with_quadrature():
     """Three parameters: the exact posterior is a sum over a grid, without any chain."""
-    study, reference = modules("influenza")
+    _, reference = modules("influenza")
     content, _ = references.read(GALLERY / "influenza" / "reference.json")
     axes = [
         np.linspace(np.log(low), np.log(high), 41)
