@@ -49,7 +49,7 @@ def fit(study: ModuleType, *, n: int | None = None, **options: Any) -> tuple[Any
         for name in ("views", "encoder", "settings")
         if hasattr(study, name)
     }
-    model = eande.fit(training, study.prior, progress=False, **(given | options))
+    model = eande.fit(training, study.prior, **(given | options))
     return model, held_out
 
 

@@ -77,3 +77,4 @@ derived = {"cycle": lambda values: 2 * np.pi / (values["alpha"] * values["gamma"
 # Two rows of a table, not a series of two channels.
 encoder = "vector"
 n = 5_000
+settings = eande.FitSettings(max_steps=3_000)

@@ -103,4 +103,6 @@ def read_months() -> np.ndarray:
 observed = as_data(read_months())
 # Below 1 what is wound up diffuses away before it is heard again.
 derived = {"delay / tau": lambda values: values["delay"] / values["tau"]}
-n = 4_000
+n = 3_000
+# Some minutes on two cores; without it, the search goes on for as long as it gains.
+settings = eande.FitSettings(max_steps=1_500)
