@@ -37,6 +37,7 @@ def test_a_study_says_what_is_inferred_from_what(tmp_path):
         ("held_out = 1.5", [], "held_out: expected a number between 0 and 1"),
         ("observed = 'nowhere.npy'", [], "observed: expected a file, got nothing at"),
         ("observed = 'point.py'", [], "observed: expected one of .npy"),
+        ("predicted = -1", [], "predicted: expected a whole number of at least 0"),
         ("derived = 3", [], "derived: expected a dictionary of functions by name, got int"),
         ("title = 3", [], "title: expected a text, got 3"),
         ("views = 3", [], "views: expected a function"),

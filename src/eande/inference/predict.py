@@ -6,6 +6,7 @@ They cost runs of the simulator, so they are returned whole: one set of them ser
 :func:`eande.predictive_check` and :func:`eande.diagnose_near`.
 """
 
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -43,6 +44,7 @@ def predict(
     simulator: Simulator,
     n: int = 500,
     *,
+    store: str | Path | None = None,
     executor: Any = None,
     seed: int = 0,
     progress: bool = True,
@@ -53,6 +55,7 @@ def predict(
         posterior: of an observation.
         simulator: as for :func:`eande.simulate`.
         n: number of simulations, failed ones included: these are in ``failures``.
+        store: a folder for them, as for :func:`eande.simulate`: the same call goes on there.
         executor: where to run, as for :func:`eande.simulate`.
         seed: same seed, same simulations.
         progress: whether to show a progress bar.
@@ -77,6 +80,7 @@ def predict(
         simulator,
         _Listed(phi, names=posterior.prior.names),
         n,
+        store=store,
         executor=executor,
         seed=derive_seed(seed, "predicted data"),
         design="even",

@@ -38,6 +38,7 @@ class Given:
         held_out: simulations the model was not trained on.
         simulator: what made them.
         simulations: those it was trained on.
+        predictions: simulations of parameters from the posterior, made before.
         views: what the encoder sees of a simulation.
         derived: further quantities by name.
         provenance: what is known of how it was made.
@@ -50,10 +51,16 @@ class Given:
     held_out: Simulations | None = None
     simulator: Simulator | None = None
     simulations: Simulations | None = None
+    predictions: Simulations | None = None
     views: View | None = None
     derived: Derived | None = None
     provenance: Mapping[str, Any] | None = None
     seed: int = 0
+
+    @property
+    def can_predict(self) -> bool:
+        """Whether there are simulations of the posterior, or can be."""
+        return self.predictions is not None or self.simulator is not None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -97,6 +104,8 @@ class Given:
     @cached_property
     def predicted(self) -> Simulations:
         """Simulations of parameters from the posterior."""
+        if self.predictions is not None:
+            return self.predictions
         assert self.posterior is not None
         assert self.simulator is not None
         return predict(

@@ -124,6 +124,7 @@ def report(
     held_out: Simulations | None = None,
     simulator: Simulator | None = None,
     simulations: Simulations | None = None,
+    predicted: Simulations | None = None,
     views: View | None = None,
     derived: Derived | None = None,
     title: str | None = None,
@@ -146,6 +147,8 @@ def report(
         simulator: what made the simulations; it is run 500 times with parameters from the posterior
             of the observation.
         simulations: those of the training.
+        predicted: simulations of parameters from the posterior of the observation, made before by
+            :func:`eande.predict`; else the simulator makes them.
         views: what the encoder sees of a simulation, where the model was fitted with views.
         derived: further quantities by name, each a function of the parameters by name.
         title: of the page.
@@ -168,6 +171,7 @@ def report(
             held_out=held_out,
             simulator=simulator,
             simulations=simulations,
+            predictions=predicted,
             views=views,
             derived=derived,
             provenance=provenance,
@@ -232,8 +236,13 @@ def _check(given: Given) -> Given:
     check_instance("model", given.model, EmbedAndEmulate, MODEL)
     check_seed("seed", given.seed)
     what = "Simulations (from arrays: Simulations.from_arrays(phi, y)) or None"
-    for name in ("held_out", "simulations"):
-        check_instance(name, getattr(given, name), Simulations, what, optional=True)
+    several = {
+        "held_out": given.held_out,
+        "simulations": given.simulations,
+        "predicted": given.predictions,
+    }
+    for name, simulations in several.items():
+        check_instance(name, simulations, Simulations, what, optional=True)
     if given.simulator is not None:
         check_function("simulator", given.simulator, "(phi, rng)")
     if given.views is not None:
@@ -241,8 +250,8 @@ def _check(given: Given) -> Given:
     check_instance(
         "provenance", given.provenance, Mapping, "a dictionary by name or None", optional=True
     )
-    for name in ("held_out", "simulations"):
-        _check_simulations(name, getattr(given, name), given)
+    for name, simulations in several.items():
+        _check_simulations(name, simulations, given)
     check_derived(given.names, given.derived)
     if given.measured is None:
         return given

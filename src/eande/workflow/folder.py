@@ -8,6 +8,7 @@
         training/<digest>/  checkpoints, a folder for each different call of fit
         model.eande         safetensors and JSON
         samples/            <observation>.nc (NetCDF) and <observation>.json
+        predicted/<digest>/ stores of simulations from the posterior, one for each model
         diagnosis.json
         report.html, report.json
 
@@ -88,6 +89,10 @@ class RunFolder:
     def training(self, inputs: str) -> Path:
         """Return the folder of the checkpoints of a fit with those inputs."""
         return self.path / "training" / inputs
+
+    def predicted(self, inputs: str) -> Path:
+        """Return the store of simulations from the posterior of that model and observation."""
+        return self.path / "predicted" / f"{inputs}.zarr"
 
     def record(self) -> RunRecord | None:
         """Return what is known of the run; None where no step was taken yet."""

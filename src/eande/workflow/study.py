@@ -2,8 +2,9 @@
 
 Its names at top level are the study: ``prior`` and ``simulator`` (or ``simulations``, where they
 exist already), and, where the defaults do not do, ``observed``, ``views``, ``encoder``,
-``similarity``, ``settings``, ``n``, ``seed``, ``held_out``, ``derived`` and ``title``. Whatever
-else the file defines is its own affair. Reading a study runs it, as ``python study.py`` would.
+``similarity``, ``settings``, ``n``, ``seed``, ``held_out``, ``predicted``, ``derived`` and
+``title``. Whatever else the file defines is its own affair. Reading a study runs it, as ``python
+study.py`` would.
 """
 
 from __future__ import annotations
@@ -71,6 +72,8 @@ class Study:
         n: number of simulations.
         seed: of simulations and samples.
         held_out: share of the simulations that training does not see, for the diagnosis.
+        predicted: number of simulations of parameters from the posterior, by which the report
+            checks the model near the observation; None for a tenth of ``n``, from 200 to 500.
         derived: quantities that follow from the parameters, by name.
     """
 
@@ -88,6 +91,7 @@ class Study:
     n: int
     seed: int
     held_out: float
+    predicted: int | None
     derived: Mapping[str, Callable[[Mapping[str, Any]], Any]] = field(default_factory=dict)
 
     @property
@@ -193,6 +197,9 @@ def _check(path: Path, title: str, values: Mapping[str, Any]) -> Study:
         check_function("views", values["views"], "(y, generator)")
     check_count("n", values.get("n", _N), 1)
     check_seed("seed", values.get("seed", 0))
+    predicted = values.get("predicted")
+    if predicted is not None:
+        check_count("predicted", predicted, 0)
     derived = values.get("derived") or {}
     check_instance("derived", derived, Mapping, "a dictionary of functions by name")
     return Study(
@@ -210,6 +217,7 @@ def _check(path: Path, title: str, values: Mapping[str, Any]) -> Study:
         n=int(values.get("n", _N)),
         seed=int(values.get("seed", 0)),
         held_out=_share(values.get("held_out", _HELD_OUT)),
+        predicted=predicted,
         derived=derived,
     )
 

@@ -54,6 +54,7 @@ derived = {"half-life": lambda phi: np.log(2) / phi["rate"]}
 # title = "Tea"
 # seed = 0                  # the same seed, the same result
 # held_out = 0.1            # share of the simulations that checks the model and trains nothing
+# predicted = 200           # simulations from the posterior, for checks near the observation
 # encoder = "set"           # what the data are: "vector", "series", "grid", "set", or your network
 # views = eande.RandomWindow(250)
 # similarity = "cosine"     # the paper's

@@ -74,11 +74,14 @@ def on_average(given: Given, section: Section) -> None:
 def near(given: Given, section: Section) -> None:
     """Add what fresh simulations around the posterior say."""
     section.blocks.append(Heading("Near this observation"))
-    if given.observed is None or given.simulator is None:
+    if given.observed is None or not given.can_predict:
         needed = " and ".join(
             name
-            for name, value in (("observed=", given.observed), ("simulator=", given.simulator))
-            if value is None
+            for name, there in (
+                ("observed=", given.observed is not None),
+                ("simulator=", given.can_predict),
+            )
+            if not there
         )
         advice = f"Pass {needed} to simulate anew around the posterior of the observation."
         section.ask(advice)

@@ -16,11 +16,14 @@ _MOST_NUMBERS = 5_000_000
 
 def predictive(given: Given, section: Section) -> None:
     """Compare the observation with simulations of its posterior's samples."""
-    if given.observed is None or given.simulator is None:
+    if given.observed is None or not given.can_predict:
         missing = [
             name
-            for name, value in (("observed=", given.observed), ("simulator=", given.simulator))
-            if value is None
+            for name, there in (
+                ("observed=", given.observed is not None),
+                ("simulator=", given.can_predict),
+            )
+            if not there
         ]
         advice = f"Pass {' and '.join(missing)} to compare the data with what is predicted."
         section.ask(advice)

@@ -1,0 +1,76 @@
+"""The report of a run: what it is made from, and what is not made twice."""
+
+import json
+
+import pytest
+
+import eande
+from eande.workflow.folder import run_folder
+from eande.workflow.report import take_report
+from eande.workflow.steps import Context, take_fit, take_simulate
+from eande.workflow.study import read_study
+from helpers.small_studies import write_study
+
+pytestmark = [
+    pytest.mark.thorough,
+    pytest.mark.filterwarnings("ignore::eande.foundations.checks.EandeWarning"),
+]
+
+
+def context_of(path):
+    study = read_study(path)
+    return Context(study, run_folder(study), command="eande report point.py", progress=False)
+
+
+def states(taken):
+    """By question, how it was answered."""
+    return {one["question"]: one["state"] for one in taken.content["verdicts"]}
+
+
+def test_simulations_from_the_posterior_are_made_once(tmp_path):
+    context = context_of(write_study(tmp_path))
+    take_simulate(context)
+    take_fit(context)
+    take_report(context)
+    (store,) = (context.folder.path / "predicted").iterdir()
+    assert len(eande.Simulations.open(store)) == 200
+    before = {path: path.stat().st_mtime_ns for path in store.rglob("*") if path.is_file()}
+    taken = take_report(context)
+    assert before == {path: path.stat().st_mtime_ns for path in before}
+    assert "alarm" not in states(taken).values(), taken.text
+    beside = json.loads(context.folder.path.joinpath("report.json").read_text())
+    assert beside["title"] == "point"
+    page = context.folder.report.read_text()
+    assert "Where is the point?" in page
+    assert "eande report point.py" in page
+
+
+def test_a_simulator_of_another_law_is_seen_near_the_observation(tmp_path):
+    """The sibling: data simulated anew do not look like those that were trained on."""
+    context = context_of(write_study(tmp_path))
+    take_simulate(context)
+    take_fit(context)
+    changed = context_of(
+        write_study(
+            tmp_path,
+            more="""
+            alone = simulator
+
+            def simulator(phi, rng):
+                return alone(phi, rng) + 0.5 * rng.standard_normal((len(phi), 4))
+            """,
+        )
+    )
+    # The store is of the former simulator: its simulations are given as they are.
+    simulations = eande.Simulations.open(context.folder.store)
+    object.__setattr__(changed.study, "simulations", simulations)
+    assert "alarm" in states(take_report(changed)).values()
+
+
+def test_where_none_are_wanted_none_are_made(tmp_path):
+    context = context_of(write_study(tmp_path, more="predicted = 0"))
+    take_simulate(context)
+    take_fit(context)
+    taken = take_report(context)
+    assert not (context.folder.path / "predicted").exists()
+    assert "not checked" in states(taken).values()
