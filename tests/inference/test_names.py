@@ -130,6 +130,13 @@ def test_another_prior_without_names_takes_those_of_the_training():
         model.posterior([1.0], prior=BoxPrior([-2, -2], [2, 2], names=NAMES[::-1]))
 
 
+def test_predicted_data_have_the_names_of_the_posterior():
+    posterior = box_model(names=NAMES).posterior([1.0], draws=1_000)
+    predicted = eande.predict(posterior, simulate, 20, progress=False)
+    assert predicted.names == NAMES
+    assert predicted[:5].names == NAMES
+
+
 def test_a_prior_that_a_file_cannot_hold_gets_its_names_back(tmp_path):
     prior = UNNAMED["sampler"]
     model = EmbedAndEmulate(

@@ -137,4 +137,4 @@ def predicted(
             f"got {len(made)}; {more}"
         )
     # Samples may repeat, data of the same parameters are no less independent for that.
-    return Simulations(made.phi, made.y, torch.arange(len(made)), made.failures)
+    return Simulations(made.phi, made.y, torch.arange(len(made)), made.failures, made.names)
