@@ -5,8 +5,10 @@ import math
 import pytest
 import torch
 
+import eande
 from eande.diagnostics import diagnose as module
 from eande.diagnostics.diagnose import diagnose
+from eande.inference.normalizer import estimate_normalizer
 from helpers.sharp_gaussians import box, gaussian
 
 NOISE = 0.02
@@ -52,6 +54,36 @@ def test_ten_parameters_of_sixteen_nats_are_tested():
     assert diagnose(model, simulated(100, 0), draws=10_000, progress=False).passed
     narrow, _ = gaussian(box(10), 0.1, believed=0.1 / 1.5)
     assert "too narrow" in str(diagnose(narrow, simulated(100, 0), draws=10_000, progress=False))
+
+
+def test_the_normaliser_is_that_of_the_exact_posterior_or_not_given():
+    """Prior draws alone would be off by tens of nats in five parameters."""
+    model, simulated = gaussian(box(5), NOISE)
+    data = simulated(100, 0)
+    exact = diagnose(model, data, draws=10_000, progress=False)
+    centre = data.y.double()
+    normal = torch.distributions.Normal(0.0, 1.0)
+    mass = normal.cdf((1 - centre) / NOISE) - normal.cdf((-1 - centre) / NOISE)
+    whole = NOISE * math.sqrt(2 * math.pi) / 2
+    log_c = (mass.log() + math.log(whole) + centre**2 / (2 * NOISE**2)).sum(1)
+    assert (exact.log_normalizer - log_c).square().mean().sqrt() < 0.06
+    bank = model.prior_bank(model.prior, 10_000)
+    by_draws = estimate_normalizer(model.similarity, model.embed_all(data.y), bank)
+    assert (by_draws.log_value - log_c).abs().mean() > 10
+    assert "C is not known" not in str(exact)
+    known = box(5)
+    prior = eande.SamplerPrior(lambda n, seed: known.sample(n, seed=seed))
+    blind = diagnose(gaussian(prior, NOISE)[0], data, draws=10_000, progress=False)
+    assert blind.log_normalizer.isnan().all()
+    assert math.isnan(blind.cv_normalizer)
+    assert "C is not known: too few draws come near any of the posteriors" in str(blind)
+
+
+def test_proposals_come_near_ten_parameters():
+    model, simulated = gaussian(box(10), 0.1)
+    found = diagnose(model, simulated(60, 0), draws=10_000, progress=False)
+    assert (found.weighed.effective_draws >= 100).double().mean() > 0.8
+    assert found.log_normalizer.isfinite().double().mean() > 0.8
 
 
 def test_a_forgotten_weight_of_proposals_would_be_seen(monkeypatch):

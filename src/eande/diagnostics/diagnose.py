@@ -31,10 +31,7 @@ from eande.inference.held_out import check_held_out, embed_rows
 from eande.inference.model import EmbedAndEmulate
 from eande.inference.normalizer import (
     ENOUGH_DRAWS,
-    Normalizer,
     coefficient_of_variation,
-    join_normalizers,
-    normalizer_of_scores,
 )
 from eande.inference.samplers.importance import pareto_k
 from eande.priors.draws import EmpiricalPrior
@@ -105,16 +102,21 @@ def diagnose(
     phi = seen.phi.to(model.device)
     embedded = embed_rows(model, seen.y, progress=progress)
     draws = max(draws, DRAWS_PER_DATUM * len(phi))
-    weighed, normalizer, k = _weigh_all(model, phi, embedded, draws, seed, progress=progress)
+    weighed, k = _weigh_all(model, phi, embedded, draws, seed, progress=progress)
     nearer = 0
     if samples is None and model.prior.has_density:
         few_near = weighed.effective_draws < ENOUGH_DRAWS
         nearer = int(few_near.sum())
         if nearer:
-            near = _weigh_near(model, phi, embedded, few_near, draws, seed, progress=progress)
+            near, k_near = _weigh_near(
+                model, phi, embedded, few_near, draws, seed, progress=progress
+            )
             weighed = replaced(weighed, few_near, near)
+            if k is not None and k_near is not None:
+                judged = few_near[: len(k)].numpy()
+                k[judged] = k_near[: judged.sum()]
     elif samples is not None:
-        weighed = _rank_all(model, phi, seen.y, samples, weighed.log_ratio, seed, progress=progress)
+        weighed = _rank_all(model, phi, seen.y, samples, weighed, seed, progress=progress)
     prior_draws = model.prior_bank(model.prior, draws).phi
     return conclude(
         weighed,
@@ -123,7 +125,6 @@ def diagnose(
         draws=prior_draws,
         samples=samples,
         nearer=nearer,
-        normalizer=normalizer,
         norm=model.similarity.features(embedded).norm(dim=-1).flatten(),
         pareto_k=k,
         alarm=alarm,
@@ -139,7 +140,6 @@ def conclude(
     draws: Tensor,
     samples: int | None,
     nearer: int,
-    normalizer: Normalizer,
     norm: Tensor,
     pareto_k: np.ndarray | None,
     alarm: float,
@@ -155,7 +155,6 @@ def conclude(
         draws: of what is known of them before the data, (N, D): the prior, or a proposal.
         samples: of each posterior, where these and not draws were ranked among.
         nearer: number of data that were ranked among proposals.
-        normalizer: of each datum.
         norm: of each embedded datum, (m,).
         pareto_k: of the weights of some data.
         alarm: how often each check of ranks may raise an alarm about a model that is right.
@@ -167,6 +166,9 @@ def conclude(
     shared = len(draws) if few else None
     deviation = draws.double().std(0).cpu()
     divergence, shrinkage, z_mean, z_rms = _averages(weighed, phi.cpu(), deviation)
+    known = weighed.normalizer_error <= ENOUGH_DRAWS**-0.5
+    log_c = weighed.log_normalizer[known]
+    noise = weighed.normalizer_error[known].square().mean().sqrt().item()
     found = Diagnosis(
         names=names,
         phi=phi.cpu(),
@@ -185,10 +187,10 @@ def conclude(
         shrinkage=tuple(shrinkage.tolist()),
         z_mean=tuple(z_mean.tolist()),
         z_rms=tuple(z_rms.tolist()),
-        log_normalizer=normalizer.log_value.cpu(),
+        log_normalizer=weighed.log_normalizer.masked_fill(~known, torch.nan),
         norm=norm.cpu(),
-        cv_normalizer=coefficient_of_variation(normalizer.log_value),
-        cv_noise=normalizer.error.square().mean().sqrt().item(),
+        cv_normalizer=coefficient_of_variation(log_c) if known.any() else float("nan"),
+        cv_noise=noise,
         pareto_k=pareto_k,
         near=near,
     )
@@ -204,10 +206,10 @@ def _weigh_all(
     seed: int,
     *,
     progress: bool,
-) -> tuple[Weighed, Normalizer, np.ndarray | None]:
+) -> tuple[Weighed, np.ndarray | None]:
     """Weight the bank's draws for all data, some at a time.
 
-    Also return the normalisers and the Pareto k of the first data.
+    Also return the Pareto k of the first data.
     """
     bank = model.prior_bank(model.prior, draws)
     similarity = model.similarity
@@ -217,12 +219,10 @@ def _weigh_all(
     if model.prior.has_density:
         log_prior = (model.prior.log_prob(bank.phi), model.prior.log_prob(phi))
     parts: list[Weighed] = []
-    normalizers: list[Normalizer] = []
     k: np.ndarray | None = np.zeros(0)
     batches = torch.arange(len(phi)).split(max(1, _WEIGHTS_AT_ONCE // len(bank.phi)))
     for rows in track(batches, "weighting prior draws", disable=not progress, transient=True):
         scores = similarity.score(embedded[rows], bank.emulated)
-        normalizers.append(normalizer_of_scores(scores, bank.inside))
         if isinstance(model.prior, EmpiricalPrior):
             scores = scores.masked_fill(_themselves(bank.phi, phi[rows]), -torch.inf)
         densities = None if log_prior is None else (log_prior[0], log_prior[1][rows])
@@ -232,7 +232,7 @@ def _weigh_all(
         if rows[0] < _PARETO_DATA:
             more = pareto_k(scores[: _PARETO_DATA - int(rows[0])])
             k = None if k is None or more is None else np.concatenate([k, more])
-    return join(parts), join_normalizers(normalizers), k
+    return join(parts), k
 
 
 @torch.no_grad()
@@ -245,39 +245,75 @@ def _weigh_near(
     seed: int,
     *,
     progress: bool,
-) -> Weighed:
-    """Weight proposals from near the posteriors of the chosen data, some data at a time."""
-    prior = model.prior
-    references, chance = _randomness(model, phi, seed)
-    prior_draws = model.prior_bank(prior, draws).phi
+) -> tuple[Weighed, np.ndarray | None]:
+    """Weight proposals from near the posteriors of the chosen data, some data at a time.
+
+    Also return the Pareto k of the first of them.
+    """
+    randomness = _randomness(model, phi, seed)
+    prior_draws = model.prior_bank(model.prior, draws).phi
     parts: list[Weighed] = []
+    k: np.ndarray | None = np.zeros(0)
     batches = chosen.nonzero()[:, 0].split(_DATA_AT_ONCE)
     for rows in track(batches, "weighting proposals", disable=not progress, transient=True):
-        near = rows.to(phi.device)
-        scores = scores_of(model, embedded[near])
-        candidates = propose_candidates(
-            scores,
-            prior,
-            phi[near],
-            _CENTRES,
-            seed=derive_seed(seed, "near", int(rows[0])),
-            times=_TIMES_CENTRES,
-            rounds=_ROUNDS,
-        )
-        flat = candidates.phi.flatten(0, 1)
-        shape = candidates.phi.shape[:2]
-        inside = prior.contains(flat).view(shape)
-        parts.append(
-            weigh_candidates(
-                candidates,
-                scores(candidates.phi).masked_fill(~inside, -torch.inf),
-                prior.log_prob(flat).view(shape),
-                prior_draws,
-                references[near],
-                chance[near],
+        own_seed = derive_seed(seed, "near", int(rows[0]))
+        data = (phi, embedded, *randomness)
+        found, tilted = _weigh_rows(model, data, rows, prior_draws, own_seed, times=1)
+        short = found.effective_draws < ENOUGH_DRAWS
+        if short.any():
+            # More points in every round find what has many parameters; whether that is needed was
+            # told by the datum alone, so that ranks are as uniform.
+            again, better = _weigh_rows(
+                model, data, rows[short.cpu()], prior_draws, own_seed, times=_TIMES_CENTRES
             )
-        )
-    return join(parts)
+            found = replaced(found, short, again)
+            tilted[short] = better
+        parts.append(found)
+        if k is not None and len(k) < _PARETO_DATA:
+            more = pareto_k(tilted[: _PARETO_DATA - len(k)])
+            k = None if more is None else np.concatenate([k, more])
+    return join(parts), k
+
+
+def _weigh_rows(
+    model: EmbedAndEmulate,
+    data: tuple[Tensor, Tensor, Tensor, Tensor],
+    rows: Tensor,
+    prior_draws: Tensor,
+    seed: int,
+    *,
+    times: int,
+) -> tuple[Weighed, Tensor]:
+    """Weight proposals for some data, and return their log weights (m, k), too.
+
+    Args:
+        model: diagnosed.
+        data: parameters, embedded data, TARP's references and tie-breaks, of all.
+        rows: which.
+        prior_draws: for scales and bins (N, D).
+        seed: of the proposals.
+        times: how often as many points are drawn in every round.
+    """
+    prior = model.prior
+    phi, embedded, references, chance = (x[rows.to(x.device)] for x in data)
+    scores = scores_of(model, embedded)
+    candidates = propose_candidates(
+        scores,
+        prior,
+        phi,
+        _CENTRES,
+        seed=seed,
+        times=_TIMES_CENTRES,
+        rounds=_ROUNDS,
+        times_in_rounds=times,
+    )
+    flat = candidates.phi.flatten(0, 1)
+    shape = candidates.phi.shape[:2]
+    inside = prior.contains(flat).view(shape)
+    own_scores = scores(candidates.phi).masked_fill(~inside, -torch.inf)
+    log_prior = prior.log_prob(flat).view(shape)
+    weighed = weigh_candidates(candidates, own_scores, log_prior, prior_draws, references, chance)
+    return weighed, candidates.tilted(own_scores)[:, 1:]
 
 
 @torch.no_grad()
@@ -286,7 +322,7 @@ def _rank_all(
     phi: Tensor,
     y: Any,
     count: int,
-    log_ratio: Tensor,
+    by_draws: Weighed,
     seed: int,
     *,
     progress: bool,
@@ -308,7 +344,8 @@ def _rank_all(
                 phi[row],
                 references[row],
                 chance[row],
-                log_ratio[row].to(phi.device),
+                by_draws,
+                row,
             )
         )
     return join(parts)

@@ -76,12 +76,12 @@ class Diagnosis:
         z_mean: mean over data of (posterior mean − truth) / posterior standard deviation, per
             parameter.
         z_rms: its root mean square: above 1 for posteriors too narrow, below for too wide ones.
-        log_normalizer: log C of every datum.
+        log_normalizer: log C of every datum; NaN where less than about 100 draws would tell it.
         norm: ‖f(y)‖ of every datum, calibrated if the model is.
-        cv_normalizer: coefficient of variation of C.
+        cv_normalizer: coefficient of variation of C over data where it is known.
         cv_noise: the part of it that the finite number of draws explains.
-        pareto_k: of the weights of up to 100 data, above 0.7 where prior draws are too few for
-            importance sampling; None without ArviZ.
+        pareto_k: of the weights of up to 100 data, above 0.7 where the draws, or proposals, are too
+            few for importance sampling; None without ArviZ.
         near: how the data were simulated, where that was near an observation.
         verdicts: all of this in words.
 

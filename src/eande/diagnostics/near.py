@@ -53,7 +53,6 @@ from eande.foundations.checks import (
 from eande.foundations.seeds import derive_seed, generator
 from eande.inference.held_out import MODEL, check_held_out, embed_rows
 from eande.inference.model import EmbedAndEmulate
-from eande.inference.normalizer import Normalizer, join_normalizers, normalizer_of_scores
 from eande.inference.posterior import Posterior
 from eande.inference.predict import predicted
 from eande.simulation.read.simulations import Simulations
@@ -136,7 +135,7 @@ def diagnose_near(
     draws = max(draws, DRAWS_PER_DATUM * len(phi))
     drawn, _ = posterior.sample(draws + len(phi), seed=derive_seed(seed, "region"))
     region = drawn[len(phi) :]
-    weighed, normalizer = _weigh(model, posterior, phi, embedded, region, drawn[: len(phi)], seed)
+    weighed = _weigh(model, posterior, phi, embedded, region, drawn[: len(phi)], seed)
     return conclude(
         weighed,
         names=model.prior.names,
@@ -144,7 +143,6 @@ def diagnose_near(
         draws=region,
         samples=None,
         nearer=0,
-        normalizer=normalizer,
         norm=model.similarity.features(embedded).norm(dim=-1).flatten(),
         pareto_k=None,
         alarm=alarm,
@@ -162,7 +160,7 @@ def _weigh(
     region: Tensor,
     references: Tensor,
     seed: int,
-) -> tuple[Weighed, Normalizer]:
+) -> Weighed:
     """Weight samples of the observation's posterior for each of the data, and rank the true ones.
 
     Args:
@@ -182,14 +180,11 @@ def _weigh(
     log_q = None
     if posterior.prior.has_density:
         log_q = (posterior.unnormalized(region), posterior.unnormalized(phi))
-    inside = torch.ones(len(region), dtype=torch.bool, device=phi.device)
     parts: list[Weighed] = []
-    normalizers: list[Normalizer] = []
     for rows in torch.arange(len(phi)).split(max(1, _WEIGHTS_AT_ONCE // len(region))):
         scores = similarity.score(embedded[rows], emulated)
-        normalizers.append(normalizer_of_scores(scores, inside))
         densities = None if log_q is None else (log_q[0], log_q[1][rows])
         parts.append(
             weigh(scores, own[rows], region, phi[rows], references[rows], chance[rows], densities)
         )
-    return join(parts), join_normalizers(normalizers)
+    return join(parts)

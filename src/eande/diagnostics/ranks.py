@@ -45,6 +45,7 @@ from eande.diagnostics.marginals import (
 )
 from eande.inference.candidates import Candidates
 from eande.inference.levels import mass_above, tied
+from eande.inference.normalizer import Normalizer, normalizer_of_scores
 
 
 @dataclass(frozen=True)
@@ -108,6 +109,8 @@ class Weighed:
         effective_draws: effective sample size of the draws, or the number of samples, (m,).
         divergence: of each marginal posterior from its prior in nats, (m, D), in 100 bins;
             unreliable where the effective sample size is small.
+        log_normalizer: log C by the draws, (m,).
+        normalizer_error: its standard error, (m,).
     """
 
     log_ratio: Tensor
@@ -118,6 +121,8 @@ class Weighed:
     deviation: Tensor
     effective_draws: Tensor
     divergence: Tensor
+    log_normalizer: Tensor
+    normalizer_error: Tensor
 
     @property
     def level(self) -> Tensor:
@@ -168,6 +173,7 @@ def weigh(
     # Moments use the draws alone: where none comes near the truth, their weights beside it
     # would all be zero.
     posterior = scores.double().softmax(1)
+    normalizer = _normalizer(scores)
     mean = posterior @ draws.double()
     variance = (posterior @ draws.double().square() - mean.square()).clamp(min=0)
     return Weighed(
@@ -179,6 +185,8 @@ def weigh(
         deviation=variance.sqrt(),
         effective_draws=1 / posterior.square().sum(1),
         divergence=divergence_of_weights(posterior, draws),
+        log_normalizer=normalizer.log_value,
+        normalizer_error=normalizer.error,
     )
 
 
@@ -215,6 +223,7 @@ def weigh_candidates(
         own_weight=weights[:, 0],
     )
     posterior = tilted[:, 1:].softmax(1)
+    normalizer = _normalizer(tilted[:, 1:])
     mean = (posterior.unsqueeze(2) * others.double()).sum(1)
     apart = others.double() - mean.unsqueeze(1)
     return Weighed(
@@ -226,6 +235,8 @@ def weigh_candidates(
         deviation=(posterior.unsqueeze(2) * apart.square()).sum(1).sqrt(),
         effective_draws=1 / posterior.square().sum(1),
         divergence=divergence_of_points(posterior, others, draws),
+        log_normalizer=normalizer.log_value,
+        normalizer_error=normalizer.error,
     )
 
 
@@ -237,7 +248,8 @@ def rank_samples(
     phi: Tensor,
     reference: Tensor,
     chance: Tensor,
-    log_ratio: Tensor,
+    by_draws: Weighed,
+    row: slice,
 ) -> Weighed:
     """Rank the true parameters of one datum among independent samples of its posterior.
 
@@ -251,7 +263,8 @@ def rank_samples(
         phi: the true parameters (1, D).
         reference: for TARP (1, D).
         chance: a uniform number that breaks ties (1,).
-        log_ratio: of the true parameters (1,).
+        by_draws: of all data, for the log ratio and the normaliser, which samples do not tell.
+        row: of the datum among them.
     """
     centre, scale = _centre_and_scale(draws)
     ranks, joint_ranks = _rank(
@@ -262,7 +275,7 @@ def rank_samples(
         own_weight=torch.ones_like(chance),
     )
     return Weighed(
-        log_ratio=log_ratio,
+        log_ratio=by_draws.log_ratio[row].to(chance),
         own_share=torch.full_like(chance, 1 / (len(samples) + 1)),
         ranks=ranks,
         joint_ranks=joint_ranks,
@@ -270,6 +283,8 @@ def rank_samples(
         deviation=samples.double().std(0).unsqueeze(0),
         effective_draws=torch.full_like(chance, len(samples)),
         divergence=divergence_of_samples(samples, draws),
+        log_normalizer=by_draws.log_normalizer[row].to(chance),
+        normalizer_error=by_draws.normalizer_error[row].to(chance),
     )
 
 
@@ -291,6 +306,8 @@ def join(parts: Sequence[Weighed]) -> Weighed:
         deviation=together("deviation"),
         effective_draws=together("effective_draws"),
         divergence=together("divergence"),
+        log_normalizer=together("log_normalizer"),
+        normalizer_error=together("normalizer_error"),
     )
 
 
@@ -317,6 +334,12 @@ def replaced(weighed: Weighed, rows: Tensor, better: Weighed) -> Weighed:
         if field.name != "joint_ranks"
     }
     return Weighed(joint_ranks=joint_ranks, **others)
+
+
+def _normalizer(log_weights: Tensor) -> Normalizer:
+    """Return log C by the weights of draws (m, N)."""
+    everywhere = torch.ones(log_weights.shape[1], dtype=torch.bool, device=log_weights.device)
+    return normalizer_of_scores(log_weights, everywhere)
 
 
 def _centre_and_scale(draws: Tensor) -> tuple[Tensor, Tensor]:

@@ -31,9 +31,7 @@ def verdicts(found: Diagnosis, alarm: float, *, shared: bool) -> Iterator[Verdic
     few = (found.weighed.effective_draws < ENOUGH_DRAWS).double().mean().item()
     if few < 1:
         yield from _parameters(found)
-    noise = f"{100 * found.cv_noise:.0f} % by the finite number of draws alone"
-    varies = f"C varies by {100 * found.cv_normalizer:.0f} % over data"
-    yield Verdict("normaliser", None, f"{varies}, {noise}")
+    yield Verdict("normaliser", None, _of_normaliser(found))
     if found.nearer:
         text = f"few prior draws come near {found.nearer} of {found.data} posteriors"
         yield Verdict("proposals", None, f"{text}: ranked among proposals that do")
@@ -42,6 +40,16 @@ def verdicts(found: Diagnosis, alarm: float, *, shared: bool) -> Iterator[Verdic
         unreliable = int((found.pareto_k > UNRELIABLE).sum())
         text = f"Pareto k above {UNRELIABLE} for {unreliable} of {len(found.pareto_k)} posteriors"
         yield Verdict("importance", None, text)
+
+
+def _of_normaliser(found: Diagnosis) -> str:
+    unknown = found.log_normalizer.isnan().double().mean().item()
+    if unknown == 1:
+        return "C is not known: too few draws come near any of the posteriors"
+    noise = f"{100 * found.cv_noise:.0f} % by the finite number of draws alone"
+    text = f"C varies by {100 * found.cv_normalizer:.0f} % over data, {noise}"
+    left_out = f"; not known of {100 * unknown:.0f} % of them" if unknown else ""
+    return f"{text}{left_out}"
 
 
 def _few_draws(found: Diagnosis) -> Iterator[Verdict]:

@@ -56,17 +56,18 @@ _NEAREST_SHARE = 0.1
 _COINCIDING = 1e-6
 # Added to a covariance, relative to that of the prior: candidates that coincide still have kernels.
 _LEAST_VARIANCE = 1e-8
-# Of a normaliser: points that a proposal is made of, how often as many are drawn in every round and
-# at last, the rounds at most, and those at the posterior itself, of which the first tell little of
-# its shape. What is not known as well as by so many draws is tried again. So many data are looked
-# at together, which bounds memory.
+# For a normaliser a proposal is made of so many points, of so many times as many that are drawn in
+# every round. The first rounds at the posterior itself tell little of its shape, so there are more.
 _CENTRES = 128
 _TIMES_IN_ROUNDS = 8
-_TIMES_AT_LAST = 32
 _MOST_ROUNDS = 24
 _MORE_ROUNDS = 2
+# As many again are drawn from the last proposal, at most so often, until it is known as well as by
+# so many draws of the posterior; else another proposal is tried, this often in all.
+_MOST_PARTS = 5
+_WELL_KNOWN = 600
 _ATTEMPTS = 3
-_WELL_KNOWN = 400
+# So many data are looked at together, which bounds memory.
 _DATA_AT_ONCE = 8
 # The log weight of candidates outside the prior's support: finite, so that files can hold it.
 _OUTSIDE = -1e6
@@ -217,10 +218,15 @@ def _normalizer_near(scores: Scores, prior: Prior, pool: Tensor, seed: int) -> N
         times=_TIMES_IN_ROUNDS,
         more=_MORE_ROUNDS,
     )
-    x = proposal.sample(prior, stream, _TIMES_AT_LAST)
-    log_weight = finite(_constrained(prior, x)).double() + proposal.log_weight(prior, x)
-    everywhere = torch.ones(x.shape[1], dtype=torch.bool, device=x.device)
-    return normalizer_of_scores(log_weight, everywhere)
+    parts: list[Tensor] = []
+    while True:
+        x = proposal.sample(prior, stream, _TIMES_IN_ROUNDS)
+        parts.append(finite(_constrained(prior, x)).double() + proposal.log_weight(prior, x))
+        log_weight = torch.cat(parts, dim=1)
+        everywhere = torch.ones(log_weight.shape[1], dtype=torch.bool, device=x.device)
+        found = normalizer_of_scores(log_weight, everywhere)
+        if len(parts) == _MOST_PARTS or found.effective_draws.min() >= _WELL_KNOWN:
+            return found
 
 
 def _find_proposal(

@@ -122,9 +122,9 @@ def pareto_k(scores: Tensor) -> np.ndarray | None:
     k = np.where(even & (values.min(1) == values.max(1)), -np.inf, np.inf)
     fitted = ~even & ~flat
     if fitted.any():
-        # The fit of a tail with hardly any weight left in it may overflow.
-        with np.errstate(over="ignore"):
+        # The fit of a tail with hardly any weight left in it may overflow, or divide by nothing.
+        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
             # ArviZ takes log likelihoods of left-out data, whose weights are their inverses.
             psis = array_stats.psislw(-values[fitted], axis=-1)  # type: ignore[no-untyped-call]
-            k[fitted] = psis[1]
+            k[fitted] = np.nan_to_num(psis[1], nan=np.inf, posinf=np.inf, neginf=-np.inf)
     return k
