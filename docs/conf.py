@@ -38,6 +38,7 @@ autodoc_preserve_defaults = True
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 napoleon_use_rtype = False
+napoleon_use_ivar = True
 python_use_unqualified_type_names = True
 copybutton_exclude = ".linenos, .gp, .go"
 pygments_style = "default"
@@ -45,11 +46,17 @@ pygments_style = "default"
 html_theme = "pydata_sphinx_theme"
 html_title = "eande"
 html_static_path = ["_static"]
+html_favicon = "_static/eande.svg"
+html_context = {"default_mode": "auto"}
 html_css_files = ["eande.css"]
 html_show_sourcelink = False
 html_copy_source = False
 html_theme_options: dict[str, Any] = {
-    "logo": {"text": "eande"},
+    "logo": {
+        "text": "eande",
+        "image_light": "_static/eande.svg",
+        "image_dark": "_static/eande.svg",
+    },
     "show_prev_next": True,
     "navigation_with_keys": False,
     "navbar_align": "left",
@@ -110,7 +117,9 @@ def _write_reference(_app: Any) -> None:
         _write(folder / f"{page}.rst", text)
     for stale in set(folder.glob("*.rst")) - {folder / f"{page}.rst" for page in pages}:
         stale.unlink()
-    pages_in_order = [page for page in [*_STEPS, "plots"] if page in pages]
+    # Figures of all steps, before the errors of all.
+    order = [*list(_STEPS)[:-1], "plots", "foundations"]
+    pages_in_order = [page for page in order if page in pages]
     lists = "".join(_table(page, *pages[page]) for page in pages_in_order)
     _write(folder / "names.txt", lists)
     listed = "".join(f"   generated/{page}\n" for page in pages_in_order)

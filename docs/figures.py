@@ -93,7 +93,7 @@ def embedding() -> tuple[Figure, dict[str, float]]:
     axes[2].plot(*f[0], "*", color=ACCENT, markersize=15)
     axes[2].set_title("f(y), and outside g(φ)")
     for axis in axes[:3]:
-        axis.set(xticks=[], yticks=[], aspect="equal")
+        axis.set(xticks=[], yticks=[], box_aspect=1)
     distance = posterior_curves(axes[3], task, model, observed)
     turned = torch.linalg.lstsq(task.true_encoder(shown.y[:]), f).solution
     alignment = 1 - (task.true_encoder(shown.y[:]) @ turned - f).square().mean() / f.var()

@@ -105,7 +105,7 @@ class EmbedAndEmulate(nn.Module):
         similarity: scores pairs of embeddings.
         prior: the law the training parameters were drawn from.
         y_shape: shape of one datum.
-        embedding_dimension: n.
+        embedding_dimension: n, of the space in which both meet.
         y_standardizer: applied to data before the encoder; None leaves them as they are.
         phi_standardizer: applied to parameters before the emulator.
         run_once: whether the networks are run here, to refuse those that do not fit.

@@ -87,6 +87,12 @@ class Report:
         json_path: of the same as JSON.
         title: of the page.
         verdicts: alarms first, then what was not checked.
+
+    Example:
+        >>> path = folder / "line.html"
+        >>> made = eande.report(model, path, observed=y_observed, progress=False)
+        >>> made.title, made.path.name, made.json_path.name
+        ('What the data say about slope and offset', 'line.html', 'line.json')
     """
 
     path: Path
@@ -158,10 +164,12 @@ def report(
         progress: whether to show a progress bar.
 
     Example:
-        >>> print(report(model, "report.html", observed=y, held_out=held_out))  # doctest: +SKIP
-        What the data say about frequency and damping
-        OK           Is the observation like the simulations? Yes: nothing sets it apart (p = 0.62).
-        …
+        >>> path = folder / "report.html"
+        >>> print(report(model, path, observed=y_observed, held_out=held_out, progress=False))
+        What the data say about slope and offset
+        ...
+        OK           Is the observation like the simulations? Yes: nothing sets it apart (p = ...).
+        ...
     """
     target = _as_target(path)
     given = _check(

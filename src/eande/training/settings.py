@@ -105,7 +105,7 @@ class FitSettings:
             ``"cosine"``, the paper's, one inner product on the sphere; ``"dot"``, the same with
             free lengths; or an instance with settings of its own: ``Cosine(temperature=0.05)``,
             ``Mixture(heads=16)``.
-        embedding_dimension: n.
+        embedding_dimension: n, of the space in which both meet.
         width: hidden width of the emulator and of the default encoder; convolutions of a series or
             a grid begin with an eighth as many channels, the elements of a set have half of it.
             None for 128; where ``epochs`` is None and vectors are at least 5,000, for 256.
