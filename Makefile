@@ -8,8 +8,8 @@ READY := $(VENV)/.ready
 .PHONY: demo docs test-quick test test-all lint format reproduce bench soak clean
 
 demo: $(READY)
-	rm -rf out
-	$(BIN)/eande reproduce lorenz96 --size demo --method calibrated --output out
+	rm -rf out/demo
+	$(BIN)/eande run gallery/lorenz96/study.py --run out/demo
 
 # The site, build/docs/index.html: no network is needed to build or to read it.
 docs: $(READY)
