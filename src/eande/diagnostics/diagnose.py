@@ -5,6 +5,7 @@ below follows from the weights of these draws. Data whose posteriors few of them
 of their own, from proposals that do (:mod:`eande.inference.candidates`), weighted likewise.
 """
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +14,7 @@ import torch
 from rich.progress import track
 from torch import Tensor
 
-from eande.diagnostics.diagnosis import Diagnosis, Near
+from eande.diagnostics.diagnosis import Diagnosis, Near, Verdict
 from eande.diagnostics.ranks import (
     Weighed,
     join,
@@ -34,6 +35,7 @@ from eande.inference.normalizer import (
     coefficient_of_variation,
 )
 from eande.inference.samplers.importance import pareto_k
+from eande.inference.trained_on import known_again
 from eande.priors.draws import EmpiricalPrior
 from eande.simulation.read.simulations import Simulations
 from eande.simulation.read.views import View
@@ -118,7 +120,7 @@ def diagnose(
     elif samples is not None:
         weighed = _rank_all(model, phi, seen.y, samples, weighed, seed, progress=progress)
     prior_draws = model.prior_bank(model.prior, draws).phi
-    return conclude(
+    found = conclude(
         weighed,
         names=model.prior.names,
         phi=phi,
@@ -130,6 +132,15 @@ def diagnose(
         alarm=alarm,
         seed=seed,
     )
+    return replace(found, verdicts=(*_trained_on(model, held_out), *found.verdicts))
+
+
+def _trained_on(model: EmbedAndEmulate, held_out: Simulations) -> Iterator[Verdict]:
+    """Raise an alarm where the model was trained on what should have been held out."""
+    digests = [one for each in (model, *model.members) for one in each.trained_on]
+    if known_again(digests, held_out):
+        text = "the model was trained on some of these data, so that they say nothing about it"
+        yield Verdict("held out", False, f"{text}: pass simulations it has not seen")
 
 
 def conclude(

@@ -272,6 +272,7 @@ def _load_one(stored: _Stored, outline: _Outline, given: _Given) -> EmbedAndEmul
     model.history = document.history
     model.tried = document.tried
     model.frozen = tuple(document.frozen)
+    model.trained_on = tuple(document.trained_on)
     model.y_standardizer.largest = document.y_largest
     return model.requires_grad_(False)
 

@@ -115,6 +115,7 @@ class EmbedAndEmulate(nn.Module):
         tried: the runs among which training chose, where it searched for its length.
         members: the models of an ensemble; empty for a single model.
         frozen: names of the parameters that were not trained, and will not be in a warm start.
+        trained_on: digests of some simulations it was trained on.
         emulator_rows: parameters per pass of the emulator during inference, which bounds memory.
         encoder_rows: data per pass of the encoder during inference.
 
@@ -176,6 +177,7 @@ class EmbedAndEmulate(nn.Module):
         self.tried: list[dict[str, Any]] = []
         self.members: tuple[EmbedAndEmulate, ...] = ()
         self.frozen: tuple[str, ...] = ()
+        self.trained_on: tuple[str, ...] = ()
         self.emulator_rows = _EMULATOR_ROWS
         self.encoder_rows = max(1, min(_NUMBERS_AT_ONCE // math.prod(self.y_shape), _EMULATOR_ROWS))
         self.cache = Cache()
@@ -629,6 +631,7 @@ class EmbedAndEmulate(nn.Module):
             history=self.history,
             tried=self.tried,
             frozen=list(self.frozen),
+            trained_on=list(self.trained_on),
             y_largest=self.y_standardizer.largest,
             parts=self.parts(),
         )

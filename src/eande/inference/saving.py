@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from eande.foundations.checks import InputError, check_at_least, check_count
 from eande.foundations.documents import as_json
 from eande.foundations.files import write_tensors
+from eande.inference.trained_on import KEPT
 from eande.networks.choose import NetworkDescription
 
 # 5: similarities are described by name and settings, calibration is a similarity around another.
@@ -41,6 +42,7 @@ class ModelDocument:
         y_largest: the largest standardised number among the training data; older files lack it.
         parts: of a network of the user's that takes data too large to make up, a digest of its
             text, by its name; older files lack it.
+        trained_on: digests of some training simulations; older files lack them.
     """
 
     y_shape: list[int]
@@ -54,9 +56,11 @@ class ModelDocument:
     y_largest: float | None = None
     tried: list[dict[str, int | float | str]] = field(default_factory=list)
     parts: dict[str, str] = field(default_factory=dict)
+    trained_on: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         """Refuse sizes that no model has."""
+        check_count("number of trained_on", len(self.trained_on), 0, at_most=KEPT)
         check_count("number of axes of y_shape", len(self.y_shape), 1, at_most=_MOST_AXES)
         for size in self.y_shape:
             check_count("y_shape", size, 1)

@@ -16,6 +16,7 @@ from lightning.fabric import Fabric
 from rich.progress import Progress
 
 from eande.inference.model import EmbedAndEmulate
+from eande.inference.trained_on import digests_of_some
 from eande.priors.prior import Prior
 from eande.simulation.read.simulations import Simulations
 from eande.simulation.read.views import View
@@ -182,4 +183,5 @@ class Run:
         model = model.requires_grad_(False).eval()
         model.load_state_dict(state.best_weights)
         model.history = state.history
+        model.trained_on = digests_of_some(self.split.train)
         return model
