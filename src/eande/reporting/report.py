@@ -196,7 +196,7 @@ def report(
     made = made_with()
     written = datetime.fromisoformat(made["date"])
     head = {
-        "title": title or f"What the data say about {listed(given.names)}",
+        "title": title or f"What the data say about {listed(given.names, 3)}",
         "about": about or "",
         "written": made["date"],
         "eande": made["versions"]["embed-and-emulate"] or "from its sources",

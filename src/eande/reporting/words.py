@@ -30,15 +30,16 @@ def beside(value: float, deviation: float) -> str:
     """Write a number to the place where its standard deviation has its second digit.
 
     Example:
-        >>> beside(2.51342, 0.0421), beside(1503.2, 310.0), beside(1.0, 0.0)
-        ('2.513', '1500', '1')
+        >>> beside(2.51342, 0.0421), beside(1503.2, 310.0), beside(1.0, 0.0), beside(-1e-9, 0.1)
+        ('2.513', '1500', '1', '0.00')
     """
     if not math.isfinite(value) or not math.isfinite(deviation) or deviation <= 0:
         return number(value).replace(",", "")
     place = _DIGITS - 1 - math.floor(math.log10(deviation))
     if abs(value) >= _LARGE or place > _MOST_DECIMALS:
         return number(value, max(3, _DIGITS + math.ceil(math.log10(abs(value) / deviation + 1))))
-    rounded = round(value, place)
+    # Not minus nothing.
+    rounded = round(value, place) + 0.0
     return f"{rounded:.{max(0, place)}f}".replace("-", "−")
 
 
@@ -56,6 +57,24 @@ def per_cent(share: float) -> str:
     if 0.995 < share < 1:
         return "over 99 %"
     return f"{100 * share:.0f} %"
+
+
+def shortened(names: Sequence[str], letters: int = 18) -> tuple[str, ...]:
+    """Return names for a figure, in which long ones leave no room for anything else.
+
+    Example:
+        >>> shortened(["R0", "the rate of recovery of adults", "the rate of recovery of children"])
+        ('R0', 'the rate of recov…', 'the rate of reco…2')
+    """
+    found: list[str] = []
+    for name in names:
+        short = name if len(name) <= letters else f"{name[: letters - 1]}…"
+        number = 2
+        while short in found:
+            short = f"{name[: letters - 1 - len(str(number))]}…{number}"
+            number += 1
+        found.append(short)
+    return tuple(found)
 
 
 def p_value(p: float) -> str:

@@ -1,6 +1,7 @@
 """How sure: are regions right on average, and near this observation; what can the data tell?"""
 
 import math
+from dataclasses import replace
 
 from eande import plots
 from eande.diagnostics.diagnosis import Diagnosis
@@ -20,7 +21,7 @@ from eande.reporting.judging import (
     of_regions,
 )
 from eande.reporting.sections.explorer import explorer
-from eande.reporting.words import counted, listed, number, p_value, per_cent
+from eande.reporting.words import counted, listed, number, p_value, per_cent, shortened
 
 # What diagnose and diagnose_near need to say anything.
 _FEWEST = 20
@@ -143,7 +144,9 @@ def identifiable(given: Given, section: Section) -> None:
         return
     table = _widths(section, found)
     if len(found.names) > 1:
-        svg, width = as_svg(plots.ellipses(found), "ellipses")
+        svg, width = as_svg(
+            plots.ellipses(replace(found, names=shortened(found.names))), "ellipses"
+        )
         picture = Picture(
             svg=svg,
             width=width,
@@ -201,7 +204,7 @@ def _widths(section: Section, found: Identifiability) -> Table:
     section.data["identifiability"]["pairs alike"] = pairs
     if pairs:
         section.say(
-            f"There are parameters far apart that no data tell from each other ({pairs} pairs "
+            f"There are parameters far apart that no data tell from each other ({counted(pairs, 'pair')} "
             "found): expect several modes or long ridges.",
             "note",
         )
@@ -232,7 +235,9 @@ def _pictures(section: Section, found: Diagnosis, prefix: str) -> None:
         "are right; below it they are over-confident; the band is chance.",
     )
     section.blocks.append(Beside([picture, _coverage_table(found, where)]))
-    svg, width = as_svg(plots.diagnosis(found), f"ranks-{prefix}")
+    svg, width = as_svg(
+        plots.diagnosis(replace(found, names=shortened(found.names))), f"ranks-{prefix}"
+    )
     checks = [f"{name}: {p_value(ranks.p_value)}" for name, ranks in found.checks.items()]
     picture = Picture(
         svg=svg,

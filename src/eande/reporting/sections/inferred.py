@@ -7,9 +7,10 @@ from eande import plots
 from eande.inference.derived import add_derived
 from eande.inference.summary import Summary
 from eande.plots.svg import as_svg
+from eande.priors.draws import EmpiricalPrior
 from eande.reporting.blocks import Heading, Picture, Section, Table
 from eande.reporting.given import Given
-from eande.reporting.words import beside, counted, listed, per_cent, shaped
+from eande.reporting.words import beside, counted, listed, per_cent, shaped, shortened
 
 # Rows and columns of the corner plot: more cannot be read.
 _DRAWN = 10
@@ -31,7 +32,7 @@ def inferred(given: Given, section: Section) -> None:
     names, values = add_derived(given.names, phi, given.derived)
     _, prior = add_derived(given.names, given.prior_draws.cpu(), given.derived)
     summary = given.summary
-    section.blocks.append(_corner(given, values, names))
+    section.blocks.append(_corner(values, names, prior))
     section.blocks.append(_table(section, names, values, prior, summary))
     if len(names) > len(given.names):
         section.say(f"Derived from the parameters: {listed(names[len(given.names) :], 12)}.")
@@ -39,21 +40,13 @@ def inferred(given: Given, section: Section) -> None:
     section.data["samples"] = len(phi)
 
 
-def _corner(given: Given, values: Tensor, names: tuple[str, ...]) -> Picture:
+def _corner(values: Tensor, names: tuple[str, ...], prior: Tensor) -> Picture:
     """Draw all parameters and pairs, or the first of many."""
-    shown = given.names[:_DRAWN]
-    derived = given.derived if len(names) <= _DRAWN else None
-    parameters = values[:, : len(given.names)]
-    if len(shown) < len(given.names):
-        figure = plots.corner(values[:, :_DRAWN].numpy(), names=list(shown))
-        prior = ""
-    else:
-        figure = plots.corner(
-            parameters.numpy(), names=list(shown), prior=given.model.prior, derived=derived
-        )
-        prior = " The dotted line is the prior, what was assumed before the data."
+    drawn = names[:_DRAWN]
+    figure = plots.corner(
+        values[:, :_DRAWN], names=shortened(drawn), prior=EmpiricalPrior(prior[:, :_DRAWN])
+    )
     svg, width = as_svg(figure, "corner")
-    drawn = list(shown) + (list(names[len(given.names) :]) if derived else [])
     left_out = len(names) - len(drawn)
     ends = [
         f"{name} from {beside(low, high - low)} to {beside(high, high - low)}"
@@ -62,7 +55,8 @@ def _corner(given: Given, values: Tensor, names: tuple[str, ...]) -> Picture:
         )
     ]
     pairs = ", and each pair of them below: half and nine tenths of the posterior lie inside."
-    caption = f"Each parameter on the diagonal{pairs if len(drawn) > 1 else '.'}{prior}"
+    before = "The dotted line is the prior, what was assumed before the data."
+    caption = f"Each parameter on the diagonal{pairs if len(drawn) > 1 else '.'} {before}"
     if left_out:
         caption += f" {counted(left_out, 'more row')} stand in the table only."
     return Picture(

@@ -74,7 +74,8 @@ function short(value) {
 function tick(value, length) {
   const decimals = Math.min(Math.max(0, 2 - Math.floor(Math.log10(length))), 12);
   if (Math.max(Math.abs(value), length) >= 1e6 || decimals > 8) return short(value);
-  return value.toFixed(decimals > 2 ? decimals : Math.min(decimals, 2)).replace("-", "\u2212");
+  const digits = value.toFixed(decimals);
+  return (Number(digits) ? digits : (0).toFixed(decimals)).replace("-", "\u2212");
 }
 
 // A panel with a title and an empty drawing.
