@@ -25,7 +25,7 @@ References:
     Vovk, *Cross-conformal predictors*, 2015 (ranks among points scored by the others).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -168,6 +168,9 @@ class Belongs:
         They are on the CPU, in float64.
         """
         model = self.model
+        # Of an ensemble the members' own: its joint encoder may also run their emulators, to weigh
+        # them, on as many parameters as that takes.
+        encoders = [one.encoder for one in model.members or (model,)]
         bank = model.prior_bank(model.prior, _DRAWS)
         images: list[Tensor] = []
         activations: list[Tensor] = []
@@ -176,7 +179,7 @@ class Belongs:
         for start in track(starts, "embedding", disable=not progress, transient=True):
             part = as_float_tensor("y", y[start : start + model.encoder_rows], device=model.device)
             model.check_data(f"y[{start}:{start + len(part)}]", part)
-            with _recorded(model.encoder, len(part)) as layers:
+            with _recorded(encoders, len(part)) as layers:
                 embedded = model.embed(part)
             best = model.similarity.score(embedded, bank.emulated).amax(1)
             bound = model.similarity.bound(embedded)
@@ -244,7 +247,7 @@ def predictive_check(
 
 
 @contextmanager
-def _recorded(network: nn.Module, rows: int) -> Iterator[list[Tensor]]:
+def _recorded(networks: Sequence[nn.Module], rows: int) -> Iterator[list[Tensor]]:
     """Collect the mean and spread of every channel of every layer, for one batch.
 
     Layers that see the parts of a datum as a batch of their own, such as the members of a set,
@@ -263,7 +266,12 @@ def _recorded(network: nn.Module, rows: int) -> Iterator[list[Tensor]]:
             values = torch.cat([channels.mean(-1), channels.std(-1, correction=0)], dim=1)
         found.append(values)
 
-    layers = [layer for layer in network.modules() if next(layer.children(), None) is None]
+    layers = [
+        layer
+        for network in networks
+        for layer in network.modules()
+        if next(layer.children(), None) is None
+    ]
     handles = [layer.register_forward_hook(record) for layer in layers]
     try:
         yield found

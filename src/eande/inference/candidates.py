@@ -154,7 +154,13 @@ def propose_candidates(
 
 @torch.no_grad()
 def closer_normalizer(
-    model: EmbedAndEmulate, f: Tensor, bank: PriorBank, by_draws: Normalizer, *, seed: int = 0
+    model: EmbedAndEmulate,
+    f: Tensor,
+    bank: PriorBank,
+    by_draws: Normalizer,
+    *,
+    fewest: float = ENOUGH_DRAWS,
+    seed: int = 0,
 ) -> Normalizer:
     """Estimate log C by proposals from near the posterior, where few prior draws come near it.
 
@@ -167,9 +173,10 @@ def closer_normalizer(
         f: embedded data (m, n).
         bank: draws of the model's prior.
         by_draws: what they tell of log C.
+        fewest: effective draws that are enough.
         seed: same seed and data, same values.
     """
-    short = by_draws.effective_draws < ENOUGH_DRAWS
+    short = by_draws.effective_draws < fewest
     found = by_draws
     for attempt in range(_ATTEMPTS):
         rows = (short & (found.effective_draws < _WELL_KNOWN)).nonzero()[:, 0]

@@ -30,7 +30,6 @@ from eande.foundations.checks import InputError, show
 from eande.inference.candidates import closer_normalizer
 from eande.inference.model import EmbedAndEmulate
 from eande.inference.normalizer import (
-    ENOUGH_DRAWS,
     Normalizer,
     PriorBank,
     estimate_normalizer,
@@ -41,6 +40,8 @@ from eande.similarities.similarity import Similarity
 
 # Prior draws for a member's own normaliser; its error of a few per cent only weighs the members.
 _DRAWS = 20_000
+# As many effective draws know it within a fifth, which weighs members well enough.
+_FEWEST = 25.0
 # What a rigorous bound leaves for rounding: scores of hundreds of nats cancel against normalisers
 # as large.
 _ROUNDING = 2e-6
@@ -130,7 +131,7 @@ class JointEncoder(nn.Module):
         """Map data (m, …) to (m, Σ (n_j + 1))."""
         joint = []
         for member, f, bank, by_draws in self._located(y):
-            normalizer = closer_normalizer(member, f.detach(), bank, by_draws)
+            normalizer = closer_normalizer(member, f.detach(), bank, by_draws, fewest=_FEWEST)
             joint += [f, -normalizer.log_value.float().unsqueeze(1)]
         return torch.cat(joint, dim=1)
 
@@ -141,7 +142,7 @@ class JointEncoder(nn.Module):
         """
         joint = []
         for member, f, _, by_draws in self._located(y):
-            short = by_draws.effective_draws < ENOUGH_DRAWS
+            short = by_draws.effective_draws < _FEWEST
             if not member.prior.has_density:
                 short = torch.zeros_like(short)
             joint += [f, -by_draws.log_value.masked_fill(short, torch.nan).float().unsqueeze(1)]
