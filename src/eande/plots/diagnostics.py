@@ -45,6 +45,12 @@ def coverage(diagnosis: Diagnosis) -> Figure:
 
     Args:
         diagnosis: by :func:`eande.diagnose`.
+
+    Example:
+        >>> found = eande.diagnose(model, held_out, progress=False)
+        >>> print(coverage(found).axes[0].get_title())
+        no sign of miscalibration among 200 data (p = ...)
+        regions of 50 % hold ... %, 80 % hold ... %, 95 % hold ... %
     """
     check_instance("diagnosis", diagnosis, Diagnosis, "a Diagnosis (from eande.diagnose)")
     found = diagnosis.coverage

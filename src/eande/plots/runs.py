@@ -25,6 +25,11 @@ def training(model: EmbedAndEmulate) -> Figure:
 
     Args:
         model: from :func:`eande.fit`; of an ensemble all members are shown.
+
+    Example:
+        >>> above = training(model).axes[0]
+        >>> above.get_ylabel()
+        'held-out log ratio, nats'
     """
     check_instance("model", model, EmbedAndEmulate, "a model (from eande.fit)")
     runs = scored_runs(model.history)
