@@ -156,6 +156,45 @@ def test_data_seen_through_windows_may_be_given_whole(tmp_path):
         tmp_path / "b.html", prior, simulator=series, views=views, epochs=40, y=whole[:40]
     )
     assert document(part)["sections"]["inferred"]["data"]
+    assert document(part)["sections"]["predictive"]["figures"]
+
+
+def with_gaps(phi, rng):
+    y = phi[:, :1] + 0.3 * rng.standard_normal((len(phi), 20))
+    y[rng.random(y.shape) < 0.2] = np.nan
+    return y
+
+
+def test_data_with_gaps_are_reported_on(tmp_path):
+    prior = box(1, ["level"])
+    rng = np.random.default_rng(0)
+    phi = prior.sample(310, seed=0)
+    simulations = eande.Simulations.from_arrays(phi, with_gaps(phi.numpy(), rng), missing=True)
+    model = quick_fit(simulations[:200], prior, epochs=20, missing="mask")
+    report = eande.report(
+        model,
+        tmp_path / "a.html",
+        observed=simulations.y[300],
+        held_out=simulations[200:],
+        simulations=simulations[:200],
+        progress=False,
+    )
+    found = document(report)["sections"]
+    assert 0.1 < found["simulated"]["data"]["data"]["missing"] < 0.3
+    assert found["inferred"]["data"]["parameters"]
+    lines = found["certainty"]["data"]["explorer"]["data"][0]["y"]
+    assert None in lines[0]
+
+
+def field(phi, rng):
+    return phi[:, :, None, None] * np.ones((8, 8)) + 0.3 * rng.standard_normal((len(phi), 1, 8, 8))
+
+
+def test_grids_are_reported_on(tmp_path):
+    report = reported(tmp_path / "a.html", box(1, ["level"]), simulator=field, epochs=10)
+    found = document(report)["sections"]
+    assert found["predictive"]["figures"]
+    assert found["certainty"]["data"]["explorer"]["data"][0]["y"] is None
 
 
 def test_a_simulator_that_fails_costs_its_own_parts_only(small_model, unseen, tmp_path):

@@ -203,8 +203,9 @@ def _widths(section: Section, found: Identifiability) -> Table:
     pairs = len(found.equivalent())
     section.data["identifiability"]["pairs alike"] = pairs
     if pairs:
+        found_pairs = counted(pairs, "pair")
         section.say(
-            f"There are parameters far apart that no data tell from each other ({counted(pairs, 'pair')} "
+            f"There are parameters far apart that no data tell from each other ({found_pairs} "
             "found): expect several modes or long ridges.",
             "note",
         )

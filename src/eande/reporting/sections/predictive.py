@@ -1,5 +1,7 @@
 """Posterior predictive: does the simulator, run with the posterior's parameters, give such data?"""
 
+import torch
+
 from eande import plots
 from eande.diagnostics.belonging import predictive_check
 from eande.plots.svg import as_svg
@@ -7,6 +9,7 @@ from eande.reporting.blocks import Picture, Section
 from eande.reporting.given import Given
 from eande.reporting.judging import PREDICTS, not_checked, of_belonging
 from eande.reporting.words import counted
+from eande.simulation.read.views import fixed_views
 
 # Simulations that are enough for the check.
 _FEWEST = 100
@@ -62,6 +65,9 @@ def predictive(given: Given, section: Section) -> None:
     rows = min(len(made), max(20, _MOST_NUMBERS // size))
     measured = given.measured
     simulated = made.y[:rows]
+    if given.views is not None and tuple(simulated.shape[1:]) != tuple(measured.shape):
+        # The observation came as the encoder sees it, and so must the others.
+        simulated = torch.cat(list(fixed_views(given.views, simulated)))
     if tuple(simulated.shape[1:]) == tuple(measured.shape):
         figure = plots.predictive(measured, simulated)
         svg, width = as_svg(figure, "predictive")
