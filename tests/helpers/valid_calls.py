@@ -571,6 +571,17 @@ CALLS: dict[str, Callable[[World], Call]] = {
             "draws": count(100),
         },
     ),
+    "EmbedAndEmulate.summaries": lambda w: (
+        w.model.summaries,
+        {
+            "ys": array(np.zeros((2, 2)), called=("y", "observations")),
+            "samples": count(10),
+            "level": share(0.9),
+            "derived": instance(None, **_OPTIONAL),
+            "seed": seed(0),
+            **_PROGRESS,
+        },
+    ),
     "EmbedAndEmulate.prior_bank": lambda w: (
         w.model.prior_bank,
         {"prior": instance(w.box), "draws": count(100)},

@@ -25,13 +25,12 @@ References:
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from eande.foundations.seeds import derive_seed, generator
-from eande.inference.model import EmbedAndEmulate
 from eande.inference.normalizer import (
     ENOUGH_DRAWS,
     Normalizer,
@@ -41,6 +40,7 @@ from eande.inference.normalizer import (
 )
 from eande.inference.samplers.resampling import systematic_resampling
 from eande.priors.prior import Prior
+from eande.similarities.similarity import Similarity
 
 # Prior draws from which every datum's first candidates are taken.
 _POOL = 2_048
@@ -56,24 +56,38 @@ _NEAREST_SHARE = 0.1
 _COINCIDING = 1e-6
 # Added to a covariance, relative to that of the prior: candidates that coincide still have kernels.
 _LEAST_VARIANCE = 1e-8
-# For a normaliser a proposal is made of so many points, of so many times as many that are drawn in
-# every round. The first rounds at the posterior itself tell little of its shape, so there are more.
+# For a normaliser a proposal is made of so many points. Where that does not do, so many times as
+# many are drawn in every round; the first rounds at the posterior itself tell little of its shape,
+# so there are more then.
 _CENTRES = 128
 _TIMES_IN_ROUNDS = 8
 _MOST_ROUNDS = 24
 _MORE_ROUNDS = 2
-# As many again are drawn from the last proposal, at most so often, until it is known as well as by
-# so many draws of the posterior; else another proposal is tried, this often in all.
+# So many times as many are drawn from the last proposal, at most so often, until the normaliser is
+# known as well as by so many draws of the posterior; else another proposal is tried, this often in
+# all.
+_TIMES_AT_LAST = 8
 _MOST_PARTS = 5
 _WELL_KNOWN = 600
 _ATTEMPTS = 3
 # So many data are looked at together, which bounds memory.
-_DATA_AT_ONCE = 8
+DATA_AT_ONCE = 8
 # The log weight of candidates outside the prior's support: finite, so that files can hold it.
 _OUTSIDE = -1e6
 
 # Scores of parameters (m, k, D), or (1, k, D) where all data share them: (m, k).
 Scores = Callable[[Tensor], Tensor]
+
+
+class Emulating(Protocol):
+    """What is needed here of a model."""
+
+    similarity: Similarity
+    prior: Prior
+    emulator_rows: int
+
+    def emulate_all(self, phi: Tensor) -> Tensor:
+        """Emulate parameters, (m, D) → (m, n)."""
 
 
 class Candidates(NamedTuple):
@@ -99,7 +113,7 @@ class Candidates(NamedTuple):
         return scores[:, 0].double() - log_total + math.log(scores.shape[1])
 
 
-def scores_of(model: EmbedAndEmulate, f: Tensor) -> Scores:
+def scores_of(model: Emulating, f: Tensor) -> Scores:
     """Return the scores of embedded data (m, n) as a function of candidates."""
 
     def scores(phi: Tensor) -> Tensor:
@@ -154,7 +168,7 @@ def propose_candidates(
 
 @torch.no_grad()
 def closer_normalizer(
-    model: EmbedAndEmulate,
+    model: Emulating,
     f: Tensor,
     bank: PriorBank,
     by_draws: Normalizer,
@@ -186,10 +200,11 @@ def closer_normalizer(
             _normalizer_near(
                 scores_of(model, f[some]),
                 model.prior,
-                bank.phi[:_POOL],
+                bank.phi,
                 derive_seed(seed, "normaliser", attempt),
+                thorough=attempt > 0,
             )
-            for some in rows.split(_DATA_AT_ONCE)
+            for some in rows.split(DATA_AT_ONCE)
         ]
         found = _better(found, rows, join_normalizers(parts))
     return found
@@ -207,33 +222,61 @@ def _better(known: Normalizer, rows: Tensor, near: Normalizer) -> Normalizer:
     return Normalizer(merged("log_value"), merged("error"), merged("effective_draws"))
 
 
-def _normalizer_near(scores: Scores, prior: Prior, pool: Tensor, seed: int) -> Normalizer:
+def _normalizer_near(
+    scores: Scores, prior: Prior, pool: Tensor, seed: int, *, thorough: bool
+) -> Normalizer:
     """Estimate log C of data by draws from near the posteriors that a score defines."""
+    _, log_weight = draws_near(scores, prior, pool, _WELL_KNOWN, seed=seed, thorough=thorough)
+    return _normalizer_of_weights(log_weight)
+
+
+def _normalizer_of_weights(log_weight: Tensor) -> Normalizer:
+    everywhere = torch.ones(log_weight.shape[1], dtype=torch.bool, device=log_weight.device)
+    return normalizer_of_scores(log_weight, everywhere)
+
+
+def draws_near(
+    scores: Scores, prior: Prior, pool: Tensor, wanted: float, *, seed: int, thorough: bool
+) -> tuple[Tensor, Tensor]:
+    """Draw from near the posteriors of a few data that a score defines.
+
+    Returns parameters (m, k, D), and the log of p e^s / q of each (m, k), whose mean is C.
+
+    Args:
+        scores: of the model.
+        prior: with a density.
+        pool: draws of it where proposals begin (N, D).
+        wanted: an effective sample size, for which no more than 5,120 are drawn.
+        seed: same seed and data, same draws.
+        thorough: whether to look longer, as many parameters need it.
+    """
 
     def finite(phi: Tensor) -> Tensor:
         # Parameters so large that the emulator overflows: nothing lies there.
-        return scores(phi).nan_to_num(nan=-torch.inf)
+        found = scores(phi)
+        return found.masked_fill(found.isnan(), -torch.inf)
 
     stream = generator(seed, "proposals")
     proposal = _find_proposal(
         finite,
         prior,
-        pool,
+        pool[:_POOL],
         _CENTRES,
         stream,
         rounds=_MOST_ROUNDS,
-        times=_TIMES_IN_ROUNDS,
-        more=_MORE_ROUNDS,
+        times=_TIMES_IN_ROUNDS if thorough else 1,
+        more=_MORE_ROUNDS if thorough else 0,
     )
-    parts: list[Tensor] = []
+    points: list[Tensor] = []
+    weights: list[Tensor] = []
     while True:
-        x = proposal.sample(prior, stream, _TIMES_IN_ROUNDS)
-        parts.append(finite(_constrained(prior, x)).double() + proposal.log_weight(prior, x))
-        log_weight = torch.cat(parts, dim=1)
-        everywhere = torch.ones(log_weight.shape[1], dtype=torch.bool, device=x.device)
-        found = normalizer_of_scores(log_weight, everywhere)
-        if len(parts) == _MOST_PARTS or found.effective_draws.min() >= _WELL_KNOWN:
-            return found
+        x = proposal.sample(prior, stream, _TIMES_AT_LAST)
+        points.append(_constrained(prior, x))
+        weights.append(finite(points[-1]).double() + proposal.log_weight(prior, x))
+        log_weight = torch.cat(weights, dim=1)
+        effective = _normalizer_of_weights(log_weight).effective_draws
+        if len(points) == _MOST_PARTS or effective.min() >= wanted:
+            return torch.cat(points, dim=1), log_weight
 
 
 def _find_proposal(

@@ -38,7 +38,9 @@ from eande.foundations.checks import (
     check_flag,
     check_instance,
     check_no_infinity,
+    check_seed,
     check_shape,
+    check_share,
     show,
     show_shape,
 )
@@ -46,8 +48,10 @@ from eande.foundations.seeds import derive_seed
 from eande.foundations.tables import html_table
 from eande.inference.cache import Cache, Graphs, KeptBank
 from eande.inference.cuda_graphs import GraphedFunction
+from eande.inference.derived import Derived, check_derived
 from eande.inference.describing import held_out_nats, network_in_words, similarity_in_words
 from eande.inference.normalizer import (
+    ENOUGH_DRAWS,
     Normalizer,
     PriorBank,
     estimate_normalizer,
@@ -62,6 +66,8 @@ from eande.inference.saving import (
     probe_inputs,
     write_model,
 )
+from eande.inference.summaries import summarize_weighed
+from eande.inference.summary import Summary
 from eande.inference.tensor_cores import for_tensor_cores
 from eande.networks.choose import describe_network, outline_network
 from eande.networks.precision import full_precision
@@ -84,6 +90,8 @@ _FAR_OUT = 3.0
 # Numbers of data that pass through the encoder at a time during inference: 16 MB.
 _NUMBERS_AT_ONCE = 2**22
 _EMULATOR_ROWS = 16_384
+# Prior draws that summaries of many observations share.
+_SHARED_DRAWS = 20_000
 # A datum of more numbers than this is large: none is made up to try a network of ours on it.
 _LARGE_DATUM = 2**20
 # Nor one of more than this to know a network of the user's again, of which nothing else tells what
@@ -345,6 +353,63 @@ class EmbedAndEmulate(nn.Module):
             torch.Size([3, 2])
         """
         return self._posteriors(as_float_tensor("y", ys, device=self.device), prior, draws)
+
+    def summaries(
+        self,
+        ys: Any,
+        *,
+        samples: int = 1_000,
+        level: float = 0.9,
+        derived: Derived | None = None,
+        seed: int = 0,
+        progress: bool = True,
+    ) -> list[Summary]:
+        """Return a summary per observation, quickly: by draws that all of them share.
+
+        Their modes are not looked for. Where less than 250 of 20,000 prior draws are effective, a
+        posterior gets draws of its own.
+
+        Args:
+            ys: observations along a first axis, shape (m, …).
+            samples: effective sample size of draws of its own, as far as 5,000 of them can give
+                it; ``info.effective_draws`` says what a summary rests on.
+            level: probability of the intervals.
+            derived: further quantities by name, as for ``posterior.summary``.
+            seed: same seed and observations, same summaries.
+            progress: whether to show progress bars.
+
+        Example:
+            >>> several = model.summaries(held_out.y[:50], progress=False)
+            >>> means = torch.stack([summary.mean for summary in several])
+            >>> means.shape, bool(several[0].info.effective_draws > 500)
+            (torch.Size([50, 2]), True)
+        """
+        check_count("samples", samples, 2)
+        check_fits("samples", samples, 4 * self.prior.dimension)
+        check_share("level", level)
+        check_derived(self.prior.names, derived)
+        check_seed("seed", seed)
+        check_flag("progress", progress)
+        posteriors = self.posteriors(ys, draws=_SHARED_DRAWS)
+        found = summarize_weighed(
+            self,
+            torch.cat([_embedding(posterior) for posterior in posteriors]),
+            posteriors[0].bank,
+            samples=samples,
+            level=level,
+            derived=derived,
+            seed=derive_seed(seed, "summaries"),
+            progress=progress,
+        )
+        few = sum(summary.info.effective_draws < ENOUGH_DRAWS for summary in found)
+        if few:
+            warnings.warn(
+                f"{few} of {len(found)} summaries rest on an effective sample size under "
+                f"{ENOUGH_DRAWS} (info.effective_draws): model.posterior(y).summary() samples",
+                EandeWarning,
+                stacklevel=2,
+            )
+        return found
 
     def _posteriors(
         self,
@@ -767,6 +832,12 @@ class EmbeddedObservation:
         """Return the similarity's rigorous bound, None where it has none."""
         bound = self.model.similarity.bound(self.f)
         return None if bound is None else bound.sum().item()
+
+
+def _embedding(posterior: Posterior) -> Tensor:
+    """Return f(y) of a posterior of this model, (1, n)."""
+    assert isinstance(posterior.scorer, EmbeddedObservation)
+    return posterior.scorer.f
 
 
 def _stacked(normalizer: Normalizer, total: Tensor, reach: Tensor) -> Tensor:

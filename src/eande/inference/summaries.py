@@ -1,0 +1,165 @@
+"""Summaries of many posteriors at once, by weights of draws that they share.
+
+Prior draws weighted by e^s are every posterior at once: means, standard deviations and quantiles
+follow from the weights, and nothing is sampled. Posteriors that few of them come near get draws of
+their own, from proposals that do (:mod:`.candidates`), weighted likewise.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from eande.foundations.seeds import derive_seed
+from eande.inference.candidates import DATA_AT_ONCE, Emulating, draws_near, scores_of
+from eande.inference.derived import Derived, add_derived
+from eande.inference.normalizer import ENOUGH_DRAWS, PriorBank
+from eande.inference.summary import Summary
+
+# Weights computed at once: 16 MB in float64, of which a few copies are alive.
+_WEIGHTS_AT_ONCE = 2_000_000
+# The effective sample size that prior draws must have: means are known to a sixteenth of a standard
+# deviation, ends of intervals to an eighth.
+_ENOUGH = 250
+
+
+@dataclass(frozen=True)
+class WeighedInfo:
+    """What a summary by weighted draws rests on.
+
+    Args:
+        effective_draws: as many independent samples would tell as much.
+        nearby: whether the draws came from near the posterior, not from the prior.
+    """
+
+    effective_draws: float
+    nearby: bool
+
+
+class _Numbers:
+    """What is known of some posteriors: mean, deviation, ends and effective size, a row each."""
+
+    def __init__(self, parts: Sequence[Tensor]) -> None:
+        self.mean, self.std, self.lower, self.upper, effective = parts
+        self.effective = effective[:, 0]
+
+    def of(self, chosen: Tensor) -> "_Numbers":
+        """Return some rows."""
+        columns = [self.mean, self.std, self.lower, self.upper, self.effective.unsqueeze(1)]
+        return _Numbers([column[chosen] for column in columns])
+
+    def put(self, rows: Tensor, others: "_Numbers") -> None:
+        """Take those rows from others."""
+        for name in ("mean", "std", "lower", "upper", "effective"):
+            getattr(self, name)[rows] = getattr(others, name)
+
+
+@torch.no_grad()
+def summarize_weighed(
+    model: Emulating,
+    f: Tensor,
+    bank: PriorBank,
+    *,
+    samples: int,
+    level: float,
+    derived: Derived | None,
+    seed: int,
+    progress: bool,
+) -> list[Summary]:
+    """Summarise the posteriors of embedded data, without their modes.
+
+    Args:
+        model: what embedded them.
+        f: embedded data (m, n).
+        bank: draws of the model's prior.
+        samples: effective sample size of proposals, where these are weighted.
+        level: probability of the intervals.
+        derived: further quantities by name.
+        seed: of the proposals.
+        progress: whether to show progress bars.
+    """
+    # Here: a posterior alone needs no progress bar.
+    from rich.progress import track
+
+    names, values = add_derived(model.prior.names, bank.phi, derived)
+    rows = max(1, _WEIGHTS_AT_ONCE // len(values))
+    parts = [
+        _weigh(model.similarity.score(part, bank.emulated), values.unsqueeze(0), level)
+        for part in track(f.split(rows), "weighting", disable=not progress, transient=True)
+    ]
+    found = _Numbers([torch.cat(column) for column in zip(*parts, strict=True)])
+    nearby = torch.zeros(len(f), dtype=torch.bool, device=f.device)
+    for thorough, enough in ((False, min(samples, _ENOUGH)), (True, min(samples, ENOUGH_DRAWS))):
+        short = (found.effective < enough).nonzero()[:, 0]
+        if not len(short) or not model.prior.has_density:
+            break
+        batches = short.split(DATA_AT_ONCE)
+        for some in track(batches, "proposing", disable=not progress, transient=True):
+            phi, log_weight = draws_near(
+                scores_of(model, f[some]),
+                model.prior,
+                bank.phi,
+                samples,
+                seed=derive_seed(seed, int(thorough)),
+                thorough=thorough,
+            )
+            _, flat = add_derived(model.prior.names, phi.flatten(0, 1), derived)
+            near = _Numbers(_weigh(log_weight, flat.unflatten(0, phi.shape[:2]), level))
+            better = near.effective > found.effective[some]
+            found.put(some[better], near.of(better))
+            nearby[some[better]] = True
+    return [
+        Summary(
+            names=names,
+            mean=found.mean[i].float(),
+            std=found.std[i].float(),
+            lower=found.lower[i],
+            upper=found.upper[i],
+            level=level,
+            modes=(),
+            info=WeighedInfo(effective, near),
+        )
+        for i, (effective, near) in enumerate(
+            zip(found.effective.tolist(), nearby.tolist(), strict=True)
+        )
+    ]
+
+
+def _weigh(log_weight: Tensor, values: Tensor, level: float) -> list[Tensor]:
+    """Return mean, deviation and ends of the interval (m, D), and effective size (m, 1).
+
+    Args:
+        log_weight: of draws, (m, k).
+        values: of them (m, k, D), or (1, k, D) where all posteriors share them.
+        level: probability of the interval.
+    """
+    weights = log_weight.double().softmax(1)
+    values = values.double()
+    mean = torch.einsum("mk,mkd->md", weights, values.expand(len(weights), -1, -1))
+    # Less a centre that all share: squares of large numbers would lose the digits.
+    centre = values.mean((0, 1))
+    square = torch.einsum(
+        "mk,mkd->md", weights, (values - centre).square().expand(len(weights), -1, -1)
+    )
+    std = (square - (mean - centre).square()).clamp(min=0).sqrt()
+    tail = (1 - level) / 2
+    places = torch.tensor([tail, 1 - tail], dtype=torch.float64, device=weights.device)
+    ends = torch.stack([_quantiles(weights, column, places) for column in values.unbind(2)], dim=2)
+    effective = 1 / weights.square().sum(1, keepdim=True)
+    return [mean, std, ends[:, 0], ends[:, 1], effective]
+
+
+def _quantiles(weights: Tensor, values: Tensor, places: Tensor) -> Tensor:
+    """Return weighted quantiles of each row, (m, len(places)).
+
+    Args:
+        weights: of sum 1, (m, k).
+        values: (m, k) or (1, k).
+        places: levels.
+    """
+    ordered, order = values.sort(dim=1)
+    mass = weights.gather(1, order.expand(len(weights), -1)).cumsum(1)
+    wanted = places.expand(len(weights), -1).contiguous()
+    at = torch.searchsorted(mass, wanted).clamp(max=values.shape[1] - 1)
+    return ordered.expand(len(weights), -1).gather(1, at)
