@@ -9,11 +9,9 @@ where no classifier can tell the samples apart.
 """
 
 import argparse
-import importlib
 import json
 import time
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -22,43 +20,34 @@ import eande
 from eande.diagnostics.two_sample import c2st
 from eande.foundations.provenance import provenance
 from eande.plots.corners import corner
+from eande.workflow.study import Study, read_study
 from gallery import references
 
-# Of the simulations, as `eande run` holds out.
-HELD_OUT = 0.1
 
-
-def fit(study: ModuleType, *, n: int | None = None, **options: Any) -> tuple[Any, Any]:
-    """Simulate and fit as a study file says.
+def fit(
+    study: Study, *, n: int | None = None, settings: eande.FitSettings | None = None
+) -> tuple[eande.EmbedAndEmulate, eande.Simulations]:
+    """Simulate and fit as a study says.
 
     Args:
-        study: imported.
-        n: how many simulations; None for the study's number.
-        options: for :func:`eande.fit`, where they differ from the study's.
+        study: as :func:`eande.workflow.study.read_study` reads it.
+        n: number of simulations; None for the study's.
+        settings: of the fit; None for the study's.
 
     Returns:
         The model, and the simulations held out.
     """
-    count = n or getattr(study, "n", 2_000)
-    simulations = eande.simulate(
-        study.simulator, study.prior, count, seed=getattr(study, "seed", 0), progress=False
+    simulations = eande.simulate(study.simulator, study.prior, n or study.n, seed=study.seed)
+    training, held_out = simulations.split(study.held_out)
+    model = eande.fit(
+        training,
+        study.prior,
+        encoder=study.encoder,
+        views=study.views,
+        similarity=study.similarity,
+        settings=settings or study.settings,
     )
-    training, held_out = simulations.split(HELD_OUT)
-    given = {
-        name: getattr(study, name)
-        for name in ("views", "encoder", "settings")
-        if hasattr(study, name)
-    }
-    model = eande.fit(training, study.prior, **(given | options))
     return model, held_out
-
-
-def observation(study: ModuleType) -> Any:
-    """Return what a study observed: numbers, or those of the file it names."""
-    if not isinstance(study.observed, str):
-        return study.observed
-    with np.load(Path(study.__file__).parent / study.observed) as file:
-        return file["y"].astype(np.float32)
 
 
 def compare(samples: np.ndarray, reference: np.ndarray, content: dict[str, Any]) -> dict[str, Any]:
@@ -98,7 +87,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("name", help="of a folder of the gallery")
     folder = Path(__file__).parent / parser.parse_args().name
-    study = importlib.import_module(f"gallery.{folder.name}.study")
+    study = read_study(folder / "study.py")
     content, reference = references.read(folder / "reference.json")
     began = time.perf_counter()
     model, held_out = fit(study)

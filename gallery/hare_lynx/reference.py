@@ -20,7 +20,7 @@ CHAINS = 128
 
 
 def log_likelihood(phi: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Return log p(y | φ) of log pelts y (2, 21) for parameters (n, 8): normal, each year."""
+    """Return log p(y | φ) of data (2, 21) or (n, 2, 21) for parameters (n, 8)."""
     mean = study.log_animals(phi)
     scatter = np.asarray(phi, dtype=np.float64)[:, 6:, None]
     return norm.logpdf(y, mean, scatter).sum((1, 2))

@@ -20,7 +20,7 @@ CHAINS = 64
 
 
 def log_likelihood(phi: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Return log p(y | φ) of data y (14,) for parameters (n, 3): negative binomial, each day."""
+    """Return log p(y | φ) of data (14,) or (n, 14) for parameters (n, 3)."""
     r0, period, k = np.asarray(phi, dtype=np.float64).T
     mean = study.in_bed(r0, period)
     k = k[:, None]

@@ -83,6 +83,6 @@ def attack_rate(values: dict[str, Tensor]) -> Tensor:
 
 
 derived = {"beta": lambda values: values["R0"] / values["period"], "attack rate": attack_rate}
-# Simulations are cheap here, and k, a scatter around a curve that is learned first, needs them.
+# Simulations are cheap here, and k, the scatter around a curve to be learned first, needs many.
 n = 15_000
 settings = eande.FitSettings(max_steps=3_000)

@@ -9,6 +9,7 @@ import pytest
 from scipy.integrate import solve_ivp
 from scipy.stats import kstest, nbinom, norm, poisson
 
+from eande.workflow.study import read_study
 from gallery import compare, mcmc, references
 
 GALLERY = Path(__file__).parents[2] / "gallery"
@@ -36,7 +37,7 @@ def test_the_likelihood_is_that_of_the_simulator(name):
     study, reference = modules(name)
     for phi in plausible(name, 3):
         other = phi * np.exp(0.02 * np.random.default_rng(0).standard_normal(phi.shape))
-        y = study.simulator(np.tile(phi, (4_000, 1)), np.random.default_rng(1))
+        y = study.simulator(np.tile(phi, (2_000, 1)), np.random.default_rng(1))
         assert mean_ratio_error(reference, phi, other, y) < norm.isf(ALARM / 2)
 
 
@@ -45,7 +46,7 @@ def test_a_wrong_simulator_is_found_out(name):
     study, reference = modules(name)
     (phi,) = plausible(name, 1)
     other = phi * np.exp(0.02 * np.random.default_rng(0).standard_normal(phi.shape))
-    y = study.simulator(np.tile(phi, (4_000, 1)), np.random.default_rng(1))
+    y = study.simulator(np.tile(phi, (2_000, 1)), np.random.default_rng(1))
     # Counts must stay counts.
     wrong = np.log1p(np.round(1.1 * np.expm1(y))) if name == "influenza" else 1.1 * y
     assert mean_ratio_error(reference, phi, other, wrong) > norm.isf(ALARM / 2)
@@ -53,12 +54,8 @@ def test_a_wrong_simulator_is_found_out(name):
 
 def mean_ratio_error(reference, phi, other, y):
     """Return how many standard errors the mean ratio is from one."""
-    logs = np.array(
-        [
-            reference.log_likelihood(other[None], one) - reference.log_likelihood(phi[None], one)
-            for one in y
-        ]
-    )[:, 0]
+    rows = np.ones((len(y), 1))
+    logs = reference.log_likelihood(rows * other, y) - reference.log_likelihood(rows * phi, y)
     ratio = np.exp(logs)
     return abs(ratio.mean() - 1) / (ratio.std() / len(ratio) ** 0.5)
 
@@ -218,7 +215,7 @@ def test_the_page_quotes_the_comparison(name):
 @pytest.mark.slow
 def test_the_fitted_posterior_of_influenza_is_the_exact_one():
     """Within a quarter of a standard deviation, widths within a quarter."""
-    study, _ = modules("influenza")
+    study = read_study(GALLERY / "influenza" / "study.py")
     content, reference = references.read(GALLERY / "influenza" / "reference.json")
     model, _ = compare.fit(study)
     samples, _ = model.posterior(study.observed).sample(2_000, seed=0)
