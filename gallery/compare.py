@@ -2,7 +2,7 @@
 
     python -m gallery.compare influenza
 
-writes ``gallery/influenza/comparison.json`` and ``gallery/influenza/posterior.png``. Of every
+writes ``comparison.json`` and ``posterior.png`` there and a table into the page. Of every
 parameter it has how far the posterior's mean lies from the reference's, in standard deviations of
 the reference, and the ratio of the deviations; of all together the classifier two-sample test, ½
 where no classifier can tell the samples apart.
@@ -22,6 +22,10 @@ from eande.foundations.provenance import provenance
 from eande.plots.corners import corner
 from eande.workflow.study import Study, read_study
 from gallery import references
+
+# Marks in a page between which the comparison stands.
+BEGIN = "<!-- comparison -->"
+END = "<!-- end of the comparison -->"
 
 
 def fit(
@@ -82,6 +86,24 @@ def table(found: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def block(found: dict[str, Any]) -> str:
+    """Return what a page says of a comparison: the table, and how well samples are told apart."""
+    return (
+        f"{BEGIN}\n{table(found)}\n\n"
+        f"{found['simulations']:,} simulations, 2,000 samples. A classifier that is shown samples "
+        f"of both tells them apart in {100 * found['c2st']:.0f} % of cases; 50 % would be pure "
+        f"guessing.\n{END}"
+    )
+
+
+def write_page(page: Path, found: dict[str, Any]) -> None:
+    """Put a comparison into a page, between its marks."""
+    text = page.read_text()
+    before, _, rest = text.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    page.write_text(before + block(found) + after)
+
+
 def main() -> None:
     """Fit, compare, write."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -113,6 +135,7 @@ def main() -> None:
         title=study.title,
     )
     figure.savefig(folder / "posterior.png", dpi=80)
+    write_page(folder / "README.md", found)
     print(table(found))
     print(f"C2ST {found['c2st']:.3f}, belongs: p = {found['belongs']:.2g}, {seconds:.0f} s")
 

@@ -14,6 +14,7 @@ from gallery import compare, mcmc, references
 
 GALLERY = Path(__file__).parents[2] / "gallery"
 NAMES = sorted(path.parent.name for path in GALLERY.glob("*/reference.json"))
+COMPARED = sorted(path.parent.name for path in GALLERY.glob("*/comparison.json"))
 # Of a false alarm, in tests with a fixed seed.
 ALARM = 1e-4
 
@@ -203,12 +204,11 @@ def test_chains_in_two_places_are_told_apart():
     assert mcmc.describe(chains, ["a"], keep=10)["parameters"]["a"]["r_hat"] > 1.1
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", COMPARED)
 def test_the_page_quotes_the_comparison(name):
     found = json.loads((GALLERY / name / "comparison.json").read_text())
     page = (GALLERY / name / "README.md").read_text()
-    assert compare.table(found) in page
-    assert f"{found['c2st']:.2f}" in page
+    assert compare.block(found) in page
     assert (GALLERY / name / "posterior.png").stat().st_size > 10_000
 
 
