@@ -29,6 +29,15 @@ def write(path: Path, study: ModuleType, found: dict[str, Any]) -> None:
         )
 
 
+def rounded(value: Any) -> Any:
+    """Return values for JSON with four digits, which is more than any of them is sure of."""
+    if isinstance(value, dict):
+        return {name: rounded(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [rounded(one) for one in value]
+    return float(f"{value:.4g}") if isinstance(value, float) else value
+
+
 def read(path: Path) -> tuple[dict[str, Any], np.ndarray]:
     """Return a reference and its samples (n, D)."""
     content = json.loads(path.read_text())

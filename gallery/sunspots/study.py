@@ -26,6 +26,7 @@ import eande
 
 title = "Sunspots, 1749 to 2008"
 
+FIRST_YEAR = 1749
 YEARS = 260
 SPIN_UP = 100
 MONTHS = 12
@@ -45,6 +46,12 @@ def as_data(numbers: np.ndarray) -> np.ndarray:
     """
     years = np.sqrt(numbers).reshape(*numbers.shape[:-1], YEARS, MONTHS)
     return np.swapaxes(years, -1, -2)
+
+
+def as_series(y: np.ndarray) -> np.ndarray:
+    """Return the sunspot numbers (…, 3120) of data (…, 12, 260)."""
+    months = np.swapaxes(np.asarray(y) ** 2, -1, -2)
+    return months.reshape(*months.shape[:-2], YEARS * MONTHS)
 
 
 def source(field: np.ndarray, strongest: np.ndarray) -> np.ndarray:
@@ -102,7 +109,7 @@ def read_months() -> np.ndarray:
 
 observed = as_data(read_months())
 # Below 1 what is wound up diffuses away before it is heard again.
-derived = {"delay / tau": lambda values: values["delay"] / values["tau"]}
+derived = {"delay per tau": lambda values: values["delay"] / values["tau"]}
 n = 3_000
 # Some minutes on two cores; without it, the search goes on for as long as it gains.
 settings = eande.FitSettings(max_steps=1_500)
