@@ -106,6 +106,17 @@ def test_an_error_is_one_line_and_with_debug_its_trace(tmp_path):
     assert isinstance(result.exception.__cause__, ZeroDivisionError)
 
 
+def test_what_nobody_expected_is_one_line_too(tmp_path, monkeypatch):
+    def surprise(*_):
+        raise RuntimeError("sizes\n  differ")
+
+    monkeypatch.setattr("eande.workflow.look.look_at", surprise)
+    said = done("info", tmp_path, code=1)
+    assert said.strip() == "Error: RuntimeError: sizes differ (--debug shows where)"
+    result = CliRunner().invoke(app, ["info", str(tmp_path), "--debug"])
+    assert isinstance(result.exception, RuntimeError)
+
+
 @pytest.mark.thorough
 def test_a_simulator_that_always_fails_ends_with_code_1(tmp_path):
     path = write_study(tmp_path, more="def simulator(phi, rng):\n    raise ValueError('no')")

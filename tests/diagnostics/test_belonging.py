@@ -250,3 +250,24 @@ def test_a_wide_encoder_does_not_make_genuine_data_strange():
             eande.Belongs(model, eande.Simulations.from_arrays(phi, y))(observed).p_value < 0.03
         )
     assert torch.cat(strange).double().mean() < 0.06
+
+
+@pytest.mark.thorough
+def test_an_ensemble_of_sharp_models_leaves_the_traces_of_its_encoders_alone():
+    """Its joint encoder runs emulators too, on numbers of parameters that differ from call to call.
+
+    A posterior of so few prior draws is what makes it look for nearer ones.
+    """
+
+    def simulator(phi, rng):
+        return phi + 0.01 * rng.standard_normal(phi.shape)
+
+    prior = eande.BoxPrior([-1, -1, -1], [1, 1, 1])
+    simulations = eande.simulate(simulator, prior, 600, seed=0, progress=False)
+    train, held_out = simulations.split(0.2)
+    settings = eande.FitSettings(
+        epochs=30, batch_size=100, learning_rate=1e-2, width=16, blocks=1, device="cpu"
+    )
+    model = eande.fit(train, prior, settings=settings, members=2, progress=False)
+    found = eande.Belongs(model, held_out, progress=False)(held_out.y[0])
+    assert found.p_value.item() > 0.01

@@ -39,14 +39,15 @@ SettingsArgument = Annotated[
 
 
 @contextmanager
-def errors_in_one_line(*, debug: bool = False) -> Iterator[None]:
+def errors_in_one_line(*, debug: bool | None = None) -> Iterator[None]:
     """Say what the user can get wrong, or has not installed, in one line, and warnings likewise.
 
     SIGTERM, by which batch systems stop a job, ends the block as Ctrl-C does: processes are ended,
     files closed, and what is complete is kept.
 
     Args:
-        debug: whether to show where an error arose instead.
+        debug: whether to show where an error arose instead; None where a command cannot be asked
+            to: what nobody expected then keeps its trace.
     """
     from eande.foundations.checks import InputError, UserCodeError
     from eande.foundations.files import StorageError
@@ -62,6 +63,12 @@ def errors_in_one_line(*, debug: bool = False) -> Iterator[None]:
             raise
         typer.echo(f"Error: {error}", err=True)
         raise typer.Exit(2 if isinstance(error, InputError) else 1) from None
+    except Exception as error:
+        if debug is not False:
+            raise
+        said = " ".join(str(error).split())
+        typer.echo(f"Error: {type(error).__name__}: {said} (--debug shows where)", err=True)
+        raise typer.Exit(1) from None
     except KeyboardInterrupt as stopped:
         said = str(stopped) or "stopped; what is complete is kept, and the same command goes on"
         typer.echo(said, err=True)
