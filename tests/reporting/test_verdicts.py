@@ -57,6 +57,17 @@ def test_few_held_out_simulations_clear_nothing(held_out, tmp_path):
     assert "Only 10 held-out simulations" in found.found
 
 
+def test_held_out_simulations_that_were_trained_on_are_an_alarm(
+    small_model, training, unseen, tmp_path
+):
+    def questions(held_out):
+        report = eande.report(small_model, tmp_path / "a.html", held_out=held_out, progress=False)
+        return [one.question for one in report.alarms]
+
+    assert judging.UNSEEN in questions(training)
+    assert judging.UNSEEN not in questions(unseen)
+
+
 def test_an_observation_like_the_simulations_belongs_and_a_strange_one_does_not(
     small_model, unseen, training, tmp_path
 ):

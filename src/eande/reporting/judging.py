@@ -29,6 +29,7 @@ LEARNED = "Did the model learn anything?"
 BELONGS = "Is the observation like the simulations?"
 PREDICTS = "Does the posterior predict the observation?"
 NEAR = "Are the regions right near this observation?"
+UNSEEN = "Are the held-out simulations new to the model?"
 REGIONS = "Are the regions right on average?"
 PARAMETERS = "Is each parameter right on average?"
 
@@ -79,6 +80,18 @@ def of_learning(model: EmbedAndEmulate, found: Diagnosis | None) -> Verdict:
         f"The true parameters of {found.data:,} unseen simulations are no likelier under their "
         f"posteriors than under the prior ({amount}).",
         "Simulate more or train longer; do not use these posteriors.",
+    )
+
+
+def of_novelty(found: Diagnosis) -> Verdict | None:
+    """Say that the model was trained on what was held out; None where nothing is known of it."""
+    if all(verdict.name != "held out" or verdict.passed for verdict in found.verdicts):
+        return None
+    return Verdict(
+        UNSEEN,
+        ALARM,
+        "No: it was trained on some of them, so the checks on average say nothing.",
+        "Pass held_out= simulations that the training has not seen, 200 or more.",
     )
 
 

@@ -17,6 +17,7 @@ from eande.reporting.judging import (
     is_prior,
     not_checked,
     of_learning,
+    of_novelty,
     of_parameters,
     of_regions,
 )
@@ -48,6 +49,8 @@ def on_average(given: Given, section: Section) -> None:
         section.ask(_RECOMMENDED)
         return
     found = given.diagnosis
+    known = of_novelty(found)
+    section.verdicts += [] if known is None else [known]
     section.verdicts += [of_learning(given.model, found), of_regions(found), of_parameters(found)]
     section.data["on average"] = _as_data(found)
     section.say(
