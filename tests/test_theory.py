@@ -7,13 +7,13 @@ import pytest
 import torch
 from scipy import integrate
 
-from conftest import exact_model
 from eande.diagnostics.distances import best_rotation
 from eande.inference.normalizer import coefficient_of_variation
 from eande.priors.draws import SamplerPrior
 from eande.simulation.simulate import simulate
 from eande.simulators.von_mises_fisher import VonMisesFisher
 from eande.training.losses import inter_domain_info_nce
+from helpers.models import exact_model
 
 
 def information_by_quadrature(kappa: float) -> float:
@@ -67,7 +67,7 @@ def test_the_loss_of_the_truth_approaches_minus_twice_the_information(kappa):
 @pytest.mark.thorough
 def test_the_loss_bounds_the_divergence_of_a_half_trained_model(task, simulations):
     """E_y KL(p(φ|y) ‖ q(φ|y)) ≤ L_sym − 2 log M + 2 I on a model stopped early, at M = 8,192."""
-    from conftest import quick_fit
+    from helpers.models import quick_fit
 
     model = quick_fit(simulations[:2_000], task.prior, epochs=15, embedding_dimension=3)
     f, g = embeddings(model, task, 8_192, seed=5)

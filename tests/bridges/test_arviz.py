@@ -9,10 +9,10 @@ import torch
 import xarray
 
 import eande
-from conftest import Function
 from eande.bridges.arviz import diagnosis_to_arviz, to_arviz
 from eande.diagnostics.diagnose import diagnose
 from eande.similarities.dot import Dot
+from helpers.models import Function
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of sbi and what it uses
 SIGMA = 0.2

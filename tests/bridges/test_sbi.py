@@ -12,10 +12,10 @@ from sbi.inference import MCMCPosterior
 from sbi.utils import BoxUniform
 
 import eande
-from conftest import Function
 from eande.bridges.sbi import EE, ExactPosterior, Potential, as_distribution, as_posterior
 from eande.similarities.calibrated import Calibrated
 from eande.similarities.dot import Dot
+from helpers.models import Function
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of sbi and what it uses
 SIGMA = 0.2

@@ -9,7 +9,6 @@ import pytest
 import torch
 
 import eande
-from conftest import Function
 from eande.calibration import calibrate as calibration
 from eande.inference.model import EmbedAndEmulate
 from eande.similarities.calibrated import move
@@ -27,6 +26,7 @@ from helpers.exact_line import (
     mean_score,
     pairs,
 )
+from helpers.models import Function
 
 ASIDE = 0.7 * NOISE
 AIMED = QUICK | {"aim": True}

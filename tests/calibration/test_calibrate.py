@@ -7,7 +7,6 @@ import pytest
 import torch
 
 import eande
-from conftest import Function
 from eande.calibration.calibrate import Calibration
 from eande.foundations.checks import EandeWarning, InputError
 from eande.inference.normalizer import estimate_normalizer
@@ -27,6 +26,7 @@ from helpers.exact_line import (
     mean_score,
     pairs,
 )
+from helpers.models import Function
 from helpers.several_members import BOX, noisy, values
 
 

@@ -7,12 +7,12 @@ import pytest
 import torch
 
 import eande
-from conftest import Function, exact_model
 from eande.networks.mlp import ResidualMLP
 from eande.networks.resnet import ResNet
 from eande.similarities.cosine import Cosine
 from eande.similarities.dot import Dot
 from eande.simulators.von_mises_fisher import VonMisesFisher
+from helpers.models import Function, exact_model
 from helpers.sharp_gaussians import box
 
 

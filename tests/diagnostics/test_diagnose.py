@@ -7,13 +7,13 @@ import pytest
 import torch
 
 import eande
-from conftest import Function, exact_model
 from eande import plots
 from eande.diagnostics.diagnose import diagnose
 from eande.diagnostics.identifiability import identifiability
 from eande.similarities.dot import Dot
 from eande.similarities.prior_only import PriorOnly
 from eande.simulators.von_mises_fisher import VonMisesFisher
+from helpers.models import Function, exact_model
 from helpers.sharp_gaussians import box, gaussian
 
 

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 import eande
-from conftest import Function, exact_model
 from eande.diagnostics.identifiability import identifiability
 from eande.similarities.dot import Dot
 from eande.simulators.von_mises_fisher import VonMisesFisher
+from helpers.models import Function, exact_model
 from helpers.sharp_gaussians import box, gaussian
 
 

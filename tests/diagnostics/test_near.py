@@ -5,10 +5,10 @@ import pytest
 import torch
 
 import eande
-from conftest import exact_model
 from eande.diagnostics.uniformity import uniformity
 from eande.simulators.von_mises_fisher import VonMisesFisher
 from helpers import exact_line
+from helpers.models import exact_model
 from helpers.sharp_gaussians import box, gaussian
 
 QUICK = {"draws": 4_000, "progress": False}

@@ -5,9 +5,9 @@ import pytest
 import torch
 
 import eande
-from conftest import quick_fit
 from eande.inference.trained_on import KEPT, digests_of_some, known_again
 from helpers import linear_task
+from helpers.models import quick_fit
 
 BOX = eande.BoxPrior([-1, -1], [1, 1])
 

@@ -9,11 +9,11 @@ import torch
 from rich.console import Console
 
 import eande
-from conftest import Function
 from eande.diagnostics.diagnose import diagnose
 from eande.diagnostics.identifiability import identifiability
 from eande.similarities.dot import Dot
 from eande.simulation.read.views import fixed_views
+from helpers.models import Function
 
 
 def of_windows():

@@ -5,11 +5,11 @@ import math
 import torch
 
 import eande
-from conftest import Function
 from eande.inference.model import EmbedAndEmulate
 from eande.similarities.cosine import Cosine
 from eande.similarities.dot import Dot
 from eande.similarities.prior_only import PriorOnly
+from helpers.models import Function
 
 LINE = eande.BoxPrior([-1.0], [1.0])
 NOISE = 0.1

@@ -6,13 +6,13 @@ import torch
 from torch.distributions import Independent, Normal
 
 import eande
-from conftest import Function
 from eande.inference.model import EmbedAndEmulate
 from eande.priors.box import BoxPrior
 from eande.priors.distribution import DistributionPrior
 from eande.similarities.cosine import Cosine
 from eande.similarities.dot import Dot
 from eande.simulation.simulate import simulate
+from helpers.models import Function
 
 ALPHA = 1e-3  # false-alarm rate of every two-sample test here; seeds are fixed
 

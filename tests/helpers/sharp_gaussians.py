@@ -5,8 +5,8 @@ import math
 import torch
 
 import eande
-from conftest import Function
 from eande.similarities.dot import Dot
+from helpers.models import Function
 
 
 def gaussian(prior, noise, *, believed=None, shift=0.0, told=None):

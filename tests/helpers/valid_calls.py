@@ -12,12 +12,12 @@ import xarray
 from torch.distributions import Independent, LogNormal, Normal
 
 import eande
-from conftest import quick_fit
 from eande import plots
 from eande.bridges import arviz, sbi
 from eande.networks.mlp import ResidualMLP
 from eande.networks.standardizer import Standardizer
 from helpers import linear_task
+from helpers.models import quick_fit
 from helpers.nonsense import (
     Given,
     array,

@@ -7,11 +7,11 @@ import pytest
 import torch
 
 import eande
-from conftest import quick_fit
 from eande.inference.cuda_graphs import GraphedFunction
 from eande.inference.tensor_cores import SplitLinear, for_tensor_cores
 from eande.networks.mlp import ResidualMLP
 from eande.similarities.cosine import Cosine
+from helpers.models import quick_fit
 
 DEVICES = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
 PRIOR = eande.BoxPrior([-1, -1], [1, 1])

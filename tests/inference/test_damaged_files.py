@@ -5,10 +5,10 @@ import torch
 from safetensors.torch import save_file
 
 import eande
-from conftest import quick_fit
 from eande.foundations.checks import InputError
 from eande.foundations.files import read_tensors, write_tensors
 from eande.priors.box import BoxPrior
+from helpers.models import quick_fit
 
 BOX = BoxPrior([-1, -1], [1, 1], names=["a", "b"])
 

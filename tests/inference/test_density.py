@@ -7,13 +7,13 @@ import pytest
 import torch
 from torch.distributions import Independent, Normal
 
-from conftest import Function, exact_model
 from eande.foundations.checks import InputError
 from eande.inference.model import EmbedAndEmulate
 from eande.networks.mlp import ResidualMLP
 from eande.priors.distribution import DistributionPrior
 from eande.similarities.cosine import Cosine
 from helpers.exact_posteriors import box_model, observation
+from helpers.models import Function, exact_model
 
 
 def test_log_prob_integrates_to_one_on_a_box():

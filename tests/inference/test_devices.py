@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import eande
-from conftest import quick_fit
 from eande.similarities.cosine import Cosine
+from helpers.models import quick_fit
 
 DEVICES = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
 PRIOR = eande.BoxPrior([-1, -1], [1, 1])

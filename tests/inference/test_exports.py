@@ -8,8 +8,8 @@ import pytest
 import xarray
 
 import eande
-from conftest import exact_model
 from eande.simulators.von_mises_fisher import VonMisesFisher
+from helpers.models import exact_model
 
 PRODUCT = {"product": lambda p: p["phi1"] * p["phi2"]}
 

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 import eande
-from conftest import quick_fit
 from eande.foundations.checks import EandeWarning
 from eande.inference.ensemble import ensemble
 from helpers import linear_task
+from helpers.models import quick_fit
 
 FAR = "times as far from the mean of the simulated data as any of them"
 

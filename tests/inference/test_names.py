@@ -7,7 +7,6 @@ import torch
 from torch.distributions import Independent, Normal
 
 import eande
-from conftest import Function, quick_fit
 from eande.foundations.checks import InputError
 from eande.inference.model import EmbedAndEmulate
 from eande.priors.box import BoxPrior
@@ -19,6 +18,7 @@ from eande.similarities.cosine import Cosine
 from eande.simulation.read.simulations import Simulations
 from eande.training.prepare import training_prior
 from helpers.exact_posteriors import box_model
+from helpers.models import Function, quick_fit
 
 NAMES = ("R0", "period")
 BOX = BoxPrior([0, 0], [1, 1], names=NAMES)

@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch import nn
 
-from conftest import quick_fit
 from eande.inference.normalizer import PriorBank, coefficient_of_variation, estimate_normalizer
 from eande.priors.draws import SamplerPrior
 from eande.similarities.cosine import Cosine
 from helpers.exact_posteriors import box_model, observation
+from helpers.models import quick_fit
 
 
 def test_the_reported_error_of_the_normaliser_is_its_spread():

@@ -8,7 +8,6 @@ import torch
 from scipy import stats
 from torch.distributions import Independent, LogNormal, Normal
 
-from conftest import Function
 from eande.foundations.checks import EandeWarning, InputError
 from eande.inference.model import EmbedAndEmulate
 from eande.inference.samplers.rejection import SampleInfo
@@ -25,6 +24,7 @@ from helpers.exact_posteriors import (
     linear_gaussian_model,
     peaked,
 )
+from helpers.models import Function
 
 
 def test_another_prior_agrees_with_its_exact_posterior():

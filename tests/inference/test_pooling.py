@@ -5,9 +5,9 @@ import pytest
 import torch
 from scipy import stats
 
-from conftest import exact_model
 from eande.foundations.checks import EandeWarning
 from helpers.exact_posteriors import ALPHA, gaussian_posterior, linear_gaussian_model
+from helpers.models import exact_model
 
 
 def test_pooled_observations_agree_with_the_exact_posterior():

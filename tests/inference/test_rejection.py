@@ -5,7 +5,6 @@ import torch
 from scipy import stats
 from torch.distributions import MultivariateNormal
 
-from conftest import exact_model
 from eande.foundations.checks import InputError
 from eande.inference.samplers.rejection import BudgetExceeded, SampleInfo, acceptance_rejection
 from eande.priors.box import BoxPrior
@@ -18,6 +17,7 @@ from helpers.exact_posteriors import (
     observation,
     peaked,
 )
+from helpers.models import exact_model
 
 
 @pytest.mark.parametrize("redundant", [False, True])

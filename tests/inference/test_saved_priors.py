@@ -15,7 +15,6 @@ from torch.distributions import (
 )
 
 import eande
-from conftest import Function
 from eande.foundations.checks import InputError
 from eande.inference.model import EmbedAndEmulate
 from eande.priors.box import BoxPrior
@@ -23,6 +22,7 @@ from eande.priors.convert import prior_from_description
 from eande.priors.distribution import DistributionPrior
 from eande.priors.draws import EmpiricalPrior, SamplerPrior
 from eande.similarities.cosine import Cosine
+from helpers.models import Function
 
 DISTRIBUTIONS = [
     Independent(Normal(torch.tensor([0.0, 1.0]), torch.tensor([1.0, 2.0])), 1),

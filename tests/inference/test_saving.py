@@ -9,12 +9,12 @@ from safetensors.torch import load_file
 from torch import nn
 
 import eande
-from conftest import quick_fit
 from eande.foundations.checks import InputError
 from eande.inference.model import EmbedAndEmulate
 from eande.networks.mlp import ResidualMLP
 from eande.priors.box import BoxPrior
 from eande.similarities.dot import Dot
+from helpers.models import quick_fit
 
 BOX = BoxPrior([-1, -1], [1, 1], names=["a", "b"])
 

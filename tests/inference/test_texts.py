@@ -9,13 +9,13 @@ import torch
 from torch import nn
 
 import eande
-from conftest import exact_model
 from eande.diagnostics.diagnosis import Verdict
 from eande.inference.describing import held_out_nats
 from eande.inference.model import layers_of
 from eande.similarities.calibrated import Calibrated
 from eande.similarities.prior_only import PriorOnly
 from eande.simulators.von_mises_fisher import VonMisesFisher
+from helpers.models import exact_model
 
 SCRIPT = "<script>alert('a')</script>"
 

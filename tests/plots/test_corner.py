@@ -10,11 +10,11 @@ from matplotlib.colors import to_hex
 from torch.distributions import Independent, Normal
 
 import eande
-from conftest import exact_model
 from eande import plots
 from eande.plots.densities import density, height_of
 from eande.plots.style import COLORS
 from eande.simulators.von_mises_fisher import VonMisesFisher
+from helpers.models import exact_model
 
 RNG = np.random.default_rng(0)
 SAMPLES = RNG.normal([1.0, -3.0], [0.5, 2.0], size=(4_000, 2))

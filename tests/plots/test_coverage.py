@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-from conftest import exact_model
 from eande import plots
 from eande.diagnostics.diagnose import diagnose
 from eande.simulators.von_mises_fisher import VonMisesFisher
+from helpers.models import exact_model
 
 TASK = VonMisesFisher(8, seed=0)
 

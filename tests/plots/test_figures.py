@@ -1,10 +1,10 @@
 """Figures show the numbers they are given."""
 
-from conftest import exact_model
 from eande import plots
 from eande.diagnostics.diagnose import diagnose
 from eande.diagnostics.identifiability import identifiability
 from eande.simulators.von_mises_fisher import VonMisesFisher
+from helpers.models import exact_model
 
 
 def test_figures_show_what_was_found(held_out):

@@ -8,10 +8,10 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 import eande
-from conftest import exact_model, quick_fit
 from eande import plots
 from eande.similarities.prior_only import PriorOnly
 from eande.simulators.von_mises_fisher import VonMisesFisher
+from helpers.models import exact_model, quick_fit
 
 
 @pytest.fixture(scope="module")

@@ -4,12 +4,12 @@ import pytest
 import torch
 from scipy import stats
 
-from conftest import Function
 from eande.foundations.checks import InputError
 from eande.inference.model import EmbedAndEmulate
 from eande.priors.draws import EmpiricalPrior, SamplerPrior
 from eande.similarities.cosine import Cosine
 from helpers.exact_posteriors import peaked
+from helpers.models import Function
 
 
 def test_an_empirical_prior_uses_every_draw_equally():

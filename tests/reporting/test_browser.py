@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import eande
-from conftest import quick_fit
 from helpers import linear_task
+from helpers.models import quick_fit
 
 pytestmark = [pytest.mark.thorough, pytest.mark.xdist_group("reports")]
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import eande
-from conftest import quick_fit
 from helpers import linear_task
+from helpers.models import quick_fit
 from helpers.written_reports import document, read, states
 
 pytestmark = [pytest.mark.thorough, pytest.mark.xdist_group("reports")]

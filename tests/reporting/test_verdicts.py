@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 import eande
-from conftest import exact_model, quick_fit
 from eande.reporting import judging
 from eande.simulators.von_mises_fisher import VonMisesFisher
 from helpers import linear_task
+from helpers.models import exact_model, quick_fit
 
 pytestmark = [pytest.mark.thorough, pytest.mark.xdist_group("reports")]
 

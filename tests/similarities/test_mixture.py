@@ -11,13 +11,13 @@ import pytest
 import torch
 
 import eande
-from conftest import quick_fit
 from eande.inference.samplers.rejection import acceptance_rejection
 from eande.networks.mlp import ResidualMLP
 from eande.similarities.calibrated import Calibrated, Slope
 from eande.similarities.cosine import Cosine
 from eande.similarities.mixture import Mixture
 from eande.training.losses import LOSSES, inter_domain_info_nce
+from helpers.models import quick_fit
 
 PRIOR = eande.BoxPrior([-5, -5], [5, 5])
 

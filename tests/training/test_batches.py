@@ -4,13 +4,13 @@ import pytest
 import torch
 
 import eande
-from conftest import quick_fit
 from eande.foundations.checks import InputError
 from eande.simulation.read.simulations import Simulations
 from eande.training.batches import Batches
 from eande.training.fit import fit
 from eande.training.settings import FitSettings
 from helpers.linear_task import BOX
+from helpers.models import quick_fit
 
 
 def test_batches_cover_every_simulation_once_per_pass(linear_simulations):

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import eande
-from conftest import quick_fit
+from helpers.models import quick_fit
 
 PRIOR = eande.BoxPrior([-1, -1], [1, 1])
 

@@ -8,11 +8,11 @@ import torch
 from torch import nn
 
 import eande
-from conftest import quick_fit
 from eande.simulation.read.simulations import Simulations
 from eande.simulators.exact_problems import Gaps, NormalDraws
 from eande.training.build import Networks, build_model
 from eande.training.settings import FitSettings
+from helpers.models import quick_fit
 
 BOX = eande.BoxPrior([-1, -1], [1, 1])
 

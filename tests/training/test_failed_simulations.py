@@ -5,8 +5,8 @@ import pytest
 import torch
 
 import eande
-from conftest import quick_fit
 from eande.training.batches import Batches
+from helpers.models import quick_fit
 
 
 def test_failures_keep_their_proportion_in_parts_and_batches():

@@ -7,7 +7,6 @@ import torch
 from lightning.fabric import Fabric
 
 import eande
-from conftest import quick_fit
 from eande.foundations.seeds import generator
 from eande.inference.loading import load
 from eande.networks.mlp import ResidualMLP
@@ -20,6 +19,7 @@ from eande.training.negatives import MemoryBank
 from eande.training.settings import FitSettings
 from eande.training.state import TrainingState
 from helpers.linear_task import BOX, LINEAR_FIT, average_variation
+from helpers.models import quick_fit
 
 MIXTURE_FIT = {name: value for name, value in LINEAR_FIT.items() if name != "temperature"} | {
     "similarity": Mixture(heads=4),

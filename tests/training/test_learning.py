@@ -7,7 +7,6 @@ from scipy import stats
 from torch import nn
 
 import eande
-from conftest import exact_model, quick_fit
 from eande.foundations.checks import EandeWarning, InputError
 from eande.inference.normalizer import estimate_normalizer
 from eande.priors.box import BoxPrior
@@ -17,6 +16,7 @@ from eande.simulation.simulate import simulate
 from eande.training.batches import Batches
 from eande.training.validation import held_out_score
 from helpers.linear_task import BOX, LINEAR_FIT, average_variation, linear
+from helpers.models import exact_model, quick_fit
 
 
 @pytest.fixture(scope="module")

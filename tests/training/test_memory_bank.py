@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import nn
 
-from conftest import quick_fit
 from eande.foundations.checks import InputError
 from eande.similarities.cosine import Cosine
 from eande.training.losses import inter_domain_info_nce
 from helpers.linear_task import BOX, LINEAR_FIT, average_variation
+from helpers.models import quick_fit
 
 
 def test_a_memory_bank_adds_negatives_and_masks_its_own():

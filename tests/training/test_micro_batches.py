@@ -10,12 +10,12 @@ import torch
 from lightning.fabric import Fabric
 from torch import nn
 
-from conftest import quick_fit
 from eande.networks.mlp import ResidualMLP
 from eande.priors.box import BoxPrior
 from eande.similarities.cosine import Cosine
 from eande.training.gradients import micro_batched_backward
 from eande.training.losses import inter_domain_info_nce
+from helpers.models import quick_fit
 
 BOX = BoxPrior([-1, -1], [1, 1])
 

@@ -5,8 +5,8 @@ import math
 import torch
 from torch import nn
 
-from conftest import quick_fit
 from helpers.linear_task import BOX
+from helpers.models import quick_fit
 
 
 def test_mixed_precision_trains(linear_simulations):

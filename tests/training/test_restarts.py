@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-from conftest import quick_fit
 from eande.simulation.simulate import simulate
 from eande.simulators.von_mises_fisher import VonMisesFisher
+from helpers.models import quick_fit
 
 pytestmark = pytest.mark.thorough
 

@@ -2,8 +2,8 @@
 
 import torch
 
-from conftest import quick_fit
 from helpers.linear_task import BOX, equal, weights
+from helpers.models import quick_fit
 
 
 def test_same_seed_same_model_another_seed_another(linear_simulations):

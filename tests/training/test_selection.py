@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch.distributions import Independent, Normal
 
-from conftest import Function, quick_fit
 from eande.inference.model import EmbedAndEmulate
 from eande.priors.distribution import DistributionPrior
 from eande.similarities.dot import Dot
@@ -16,6 +15,7 @@ from eande.simulation.read.simulations import Simulations
 from eande.training.contrastive import ContrastiveTask
 from eande.training.validation import HeldOut, HeldOutScore
 from helpers.linear_task import BOX, equal
+from helpers.models import Function, quick_fit
 
 SCORES = ("log_ratio", "density", "median_density")
 PRIOR = DistributionPrior(Independent(Normal(torch.zeros(1), torch.ones(1)), 1))

@@ -7,7 +7,6 @@ import pytest
 import torch
 from torch.distributions import Gamma, Independent, LogNormal, Normal, Pareto
 
-from conftest import quick_fit
 from eande.foundations.checks import EandeWarning
 from eande.inference.loading import load
 from eande.priors.box import BoxPrior
@@ -19,6 +18,7 @@ from eande.training.fit import fit
 from eande.training.settings import FitSettings
 from eande.training.standardize import Standardized, standardize_phi, standardize_y
 from helpers.linear_task import BOX
+from helpers.models import quick_fit
 
 
 def of_data(y, together=None, *, natural=True):

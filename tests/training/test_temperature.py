@@ -2,9 +2,9 @@
 
 import pytest
 
-from conftest import quick_fit
 from eande.priors.box import BoxPrior
 from eande.simulation.simulate import simulate
+from helpers.models import quick_fit
 
 pytestmark = pytest.mark.thorough
 

@@ -5,13 +5,13 @@ import threading
 import pytest
 import torch
 
-from conftest import quick_fit
 from eande.foundations.checks import EandeWarning
 from eande.foundations.seeds import generator
 from eande.priors.box import BoxPrior
 from eande.priors.draws import SamplerPrior
 from eande.simulation.read.simulations import Simulations
 from eande.training.prepare import training_prior
+from helpers.models import quick_fit
 
 BOX = BoxPrior([-1, -1], [1, 1])
 

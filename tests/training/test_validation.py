@@ -6,7 +6,6 @@ import torch
 from torch import nn
 
 import eande
-from conftest import quick_fit
 from eande.foundations.checks import EandeWarning, InputError
 from eande.priors.box import BoxPrior
 from eande.simulation.read.simulations import Simulations
@@ -15,6 +14,7 @@ from eande.training.fit import fit
 from eande.training.prepare import split
 from eande.training.settings import FitSettings
 from helpers.linear_task import BOX, LINEAR_FIT, linear
+from helpers.models import quick_fit
 
 
 @pytest.mark.thorough

@@ -5,7 +5,6 @@ import torch
 from torch import nn
 
 import eande
-from conftest import quick_fit
 from eande.foundations.checks import InputError
 from eande.inference.loading import load
 from eande.simulation.read.simulations import Simulations
@@ -13,6 +12,7 @@ from eande.training.build import build_model
 from eande.training.fit import fit
 from eande.training.settings import FitSettings
 from helpers.linear_task import BOX, LINEAR_FIT, equal, weights
+from helpers.models import quick_fit
 
 
 @pytest.mark.filterwarnings("ignore::eande.foundations.checks.EandeWarning")

@@ -5,9 +5,9 @@ import torch
 from torch import nn
 
 import eande
-from conftest import quick_fit
 from eande.training.state import TrainingState
 from helpers.linear_task import BOX
+from helpers.models import quick_fit
 
 FACTOR = 1 - 1e-2 * 0.5
 
