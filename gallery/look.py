@@ -62,9 +62,7 @@ def main() -> None:
         "belongs": {"p_value": belonging.p_value.item(), "each": _numbers(belonging.each)},
     }
     samples, _ = posterior.sample(2_000, seed=0)
-    figure = corner(
-        samples, names=study.prior.names, prior=study.prior.sample(5_000, seed=0), title=study.title
-    )
+    figure = corner(samples, names=study.prior.names, prior=study.prior, title=study.title)
     figure.savefig(folder / "posterior.png", dpi=70)
     module = importlib.import_module(f"gallery.{folder.name}.study")
     if hasattr(module, "as_series"):

@@ -19,12 +19,13 @@ def test_the_gallery_has_studies():
 
 
 @pytest.mark.thorough
+@pytest.mark.filterwarnings("ignore:only . simulations are held out")
 @pytest.mark.parametrize("name", STUDIES)
 def test_a_study_runs(name):
     study = read_study(GALLERY / name / "study.py")
     assert study.title != "study"
     assert "?" in study.about
-    settings = replace(study.settings, epochs=1, batch_size=10)
+    settings = replace(study.settings, epochs=1, max_steps=None, validate_every=None, batch_size=10)
     model, held_out = compare.fit(study, n=30 if name == "lorenz96" else 50, settings=settings)
     assert len(held_out) >= 3
     observed = study.observed

@@ -1,5 +1,8 @@
 """The dynamo of the sunspots' study against what is known of it."""
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -61,3 +64,24 @@ def test_months_scatter_as_said():
     assert np.abs(months[:, busy].mean(0) - mean[busy]).max() < 6 * error.max()
     ratio = months[:, busy].var(0) / mean[busy]
     assert ratio.mean() == pytest.approx(w, rel=0.02)
+
+
+def test_the_page_quotes_the_result():
+    folder = Path(study.__file__).parent
+    found = json.loads((folder / "result.json").read_text())
+    page = (folder / "README.md").read_text()
+    rows = [
+        line.split(" | ") for line in page.splitlines() if line.startswith("|") and "to" in line
+    ]
+    assert len(rows) == len(study.prior.names)
+    for (_, mean_and_sd, interval), name in zip(rows, study.prior.names, strict=True):
+        values = found["posterior"][name]
+        digits = 2 if name == "sigma" else 1
+        assert mean_and_sd == f"{values['mean']:.{digits}f} ± {values['sd']:.{digits}f}"
+        expected = f"{values['lower']:.{digits}f} to {values['upper']:.{digits}f}"
+        assert interval.removesuffix(" |") == expected
+    assert f"p = {found['belongs']['p_value']:.2f}" in page
+    assert f"p = {found['predictive']['p_value']:.2f}" in page
+    covered = [f"{100 * share:.0f}" for share in found["diagnosis"]["covered"].values()]
+    assert f"cover {covered[0]}, {covered[1]} and {covered[2]} %" in page
+    assert f"{found['diagnosis']['log_ratio']:.1f} nats" in page
