@@ -6,6 +6,9 @@ import torch
 
 import eande
 
+# It has no examples itself, and tests have another file of this name.
+collect_ignore = ["conftest.py"]
+
 
 @pytest.fixture(autouse=True, scope="session")
 def _names_of_examples(doctest_namespace, tmp_path_factory):

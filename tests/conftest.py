@@ -16,6 +16,8 @@ from helpers import linear_task, several_members
 from helpers.models import quick_fit
 
 torch.set_num_threads(1)
+# It has no examples, and the sources have another file of this name.
+collect_ignore = ["conftest.py"]
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the marks
