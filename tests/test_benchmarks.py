@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from eande.simulators.exact_problems import PROBLEMS
+from eande.simulators.sbibm import TASKS
+
 ROOT = Path(__file__).parents[1]
 PARTS = [
     ("lorenz96.py", []),
@@ -202,3 +205,44 @@ def test_the_tables_of_exact_problems_know_an_exact_posterior(monkeypatch):
     assert covered["80"] == pytest.approx(0.8, abs=3 * (0.16 / 300) ** 0.5)
     assert judge.covered(sharp.level)["80"] < covered["80"] - 0.1
     assert sharp.own.mean() < exact.own.mean() - 0.1
+
+
+def test_many_commands_are_run_once_each_and_go_on_where_they_were(tmp_path):
+    count = tmp_path / "count"
+    commands = tmp_path / "commands.txt"
+    commands.write_text(
+        f"# two, and one that fails once\n"
+        f"echo {{a,b}} $OMP_NUM_THREADS >> {count}\n\n"
+        f"test -e {tmp_path}/there || {{ touch {tmp_path}/there; exit 3; }}  # a remark\n"
+    )
+    many = [sys.executable, str(ROOT / "benchmarks" / "many.py"), str(commands)]
+    many += ["--workers", "2", "--log", str(tmp_path / "log")]
+
+    def run(*options):
+        return subprocess.run([*many, *options], capture_output=True, text=True, check=False)
+
+    assert "0 done, 0 failed, 3 left" in run("--minutes", "0").stdout
+    first = run()
+    assert first.returncode == 1
+    assert "2 done, 1 failed, 0 left" in first.stdout
+    assert "failed (3" in first.stdout
+    again = run()
+    assert again.returncode == 0
+    assert "1 done, 0 failed, 0 left" in again.stdout
+    assert sorted(count.read_text().splitlines()) == ["a 1", "b 1"]
+
+
+def test_the_commands_of_the_tables_name_every_task_and_problem(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    many = importlib.import_module("many")
+    commands = many.read_commands((ROOT / "benchmarks" / "seeds.txt").read_text())
+    for task in TASKS:
+        for seed in (1, 2):
+            for simulations in (1_000, 10_000):
+                words = f"--simulations {simulations} --task {task} --seed {seed}"
+                assert sum(words in command for command in commands) == 1
+    for problem in PROBLEMS:
+        for simulations in (1_000, 10_000):
+            for seed in (1, 2):
+                pattern = f"--only '{problem}/{simulations}/{seed}'"
+                assert sum(pattern in command for command in commands) == 1

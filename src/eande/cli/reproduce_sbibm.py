@@ -35,6 +35,12 @@ def sbibm(
             help="Train sbi's NPE instead, with its defaults, at 1,000 and 10,000 simulations.",
         ),
     ] = False,
+    device: Annotated[
+        str,
+        typer.Option(
+            help="Where to fit and to sample: cpu, cuda, or auto for a GPU where there is one."
+        ),
+    ] = "auto",
     add: Annotated[
         list[Path] | None,
         typer.Option(
@@ -82,6 +88,7 @@ def sbibm(
                 cells,
                 wheel,
                 output,
+                device=device,
                 progress=size != "toy",
                 report=lambda run: console.print(run_line(run)),
             )

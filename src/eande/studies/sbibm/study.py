@@ -148,6 +148,7 @@ def run_study(
     wheel: Path | None,
     output: Path,
     *,
+    device: str = "auto",
     progress: bool,
     report: Callable[[dict[str, Any]], None],
 ) -> list[dict[str, Any]]:
@@ -159,6 +160,8 @@ def run_study(
         wheel: of sbibm, with the observations and samples of their exact posteriors; None has pip
             download it.
         output: a folder.
+        device: where to fit and to sample, as in :class:`~eande.FitSettings`. The classifiers of
+            the scores are trained on a GPU wherever there is one.
         progress: whether to show progress bars.
         report: called with every new run.
     """
@@ -175,7 +178,7 @@ def run_study(
     }
     for cell in cells:
         if stored.find(**asdict(cell)) is None:
-            run = _run_cell(cell, chosen, references[cell.task], progress=progress)
+            run = _run_cell(cell, chosen, references[cell.task], device, progress=progress)
             report(run)
             stored.add(run)
     return stored.runs
@@ -191,10 +194,10 @@ def run_line(run: dict[str, Any]) -> str:
 
 
 def _run_cell(
-    cell: Cell, size: Size, references: Sequence[Reference], *, progress: bool
+    cell: Cell, size: Size, references: Sequence[Reference], device: str, *, progress: bool
 ) -> dict[str, Any]:
     found: dict[str, Any] = asdict(cell) | {"samples": size.samples}
-    sampler, trained = _train(cell, size, progress=progress)
+    sampler, trained = _train(cell, size, device, progress=progress)
     found |= trained
     began = time.perf_counter()
     pairs = []
@@ -215,7 +218,9 @@ def _run_cell(
     }
 
 
-def _train(cell: Cell, size: Size, *, progress: bool) -> tuple[_Sampler, dict[str, Any]]:
+def _train(
+    cell: Cell, size: Size, device: str, *, progress: bool
+) -> tuple[_Sampler, dict[str, Any]]:
     """Simulate and fit; return what samples the posterior, and what is to be told of the fit."""
     task = TASKS[cell.task]
     prior = task.prior
@@ -238,7 +243,7 @@ def _train(cell: Cell, size: Size, *, progress: bool) -> tuple[_Sampler, dict[st
 
             sampler = TrainedNPE(simulations, prior, seed=cell.seed, epochs=size.epochs).sample
         else:
-            settings = FitSettings(seed=cell.seed, epochs=size.epochs)
+            settings = FitSettings(seed=cell.seed, epochs=size.epochs, device=device)
             model = fit(simulations, prior, settings=settings, progress=progress)
             ratios = [record.get("held_out_log_ratio") for record in model.history]
             about["held_out_log_ratio"] = max(
