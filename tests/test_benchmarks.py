@@ -246,3 +246,7 @@ def test_the_commands_of_the_tables_name_every_task_and_problem(monkeypatch):
             for seed in (1, 2):
                 pattern = f"--only '{problem}/{simulations}/{seed}'"
                 assert sum(pattern in command for command in commands) == 1
+    families = importlib.import_module("similarities")
+    for family in families.FAMILIES:
+        for task in families.PROBLEMS:
+            assert sum(f"'{family}/{task}/1000/0'" in command for command in commands) == 1
