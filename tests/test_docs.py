@@ -33,6 +33,7 @@ WARNINGS = {
 # Called by other folders of the library, not by users: without an example, not in the reference.
 OF_THE_HOUSE = {
     "Prior": {
+        "between",
         "constrain",
         "describe",
         "from_description",

@@ -7,7 +7,7 @@ The map, in the order in which data flow; no folder knows a later one::
 
     eande.foundations   checks, seeds, files
     eande.priors        BoxPrior, ProductPrior (kinds by name), any torch Distribution,
-                        SamplerPrior, EmpiricalPrior
+                        SamplerPrior, EmpiricalPrior, TruncatedPrior
     eande.simulators    the synthetic tasks, Lorenz 96, the tasks of sbibm
     eande.simulation    simulate(simulator, prior, n, store=…), each(function), Simulations;
                         RandomWindow, Roll, Compose: what of a datum the encoder sees
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from eande.priors.distribution import DistributionPrior
     from eande.priors.draws import EmpiricalPrior, SamplerPrior
     from eande.priors.product import ProductPrior
+    from eande.priors.truncated import TruncatedPrior
     from eande.reporting.report import Report, report
     from eande.similarities.cosine import Cosine
     from eande.similarities.dot import Dot
@@ -71,6 +72,7 @@ _HOMES = {
     "DistributionPrior": "priors.distribution",
     "SamplerPrior": "priors.draws",
     "EmpiricalPrior": "priors.draws",
+    "TruncatedPrior": "priors.truncated",
     "simulate": "simulation.simulate",
     "each": "simulation.run.blocks",
     "Simulations": "simulation.read.simulations",
@@ -118,6 +120,7 @@ __all__ = [
     "DistributionPrior",
     "SamplerPrior",
     "EmpiricalPrior",
+    "TruncatedPrior",
     "simulate",
     "each",
     "Simulations",

@@ -68,6 +68,7 @@ UNCHECKED = {
             "ProductPrior",
             "SamplerPrior",
             "EmpiricalPrior",
+            "TruncatedPrior",
             "Cosine",
             "Dot",
             "Mixture",
@@ -80,7 +81,18 @@ UNCHECKED = {
     },
     **{
         f"{name}.sample_evenly": "refuses whatever it is given: it cannot be filled evenly"
-        for name in ("DistributionPrior", "SamplerPrior", "EmpiricalPrior")
+        for name in ("DistributionPrior", "SamplerPrior", "EmpiricalPrior", "TruncatedPrior")
+    },
+    **{
+        f"{name}.between": "called by truncated priors with the corners of a box they checked"
+        for name in (
+            "BoxPrior",
+            "DistributionPrior",
+            "ProductPrior",
+            "SamplerPrior",
+            "EmpiricalPrior",
+            "TruncatedPrior",
+        )
     },
     **{
         f"{similarity}.{method}": "called in every step of training, with embeddings"
@@ -126,6 +138,7 @@ class World:
             "ProductPrior": eande.ProductPrior(a=LogNormal(0.0, 1.0), b=(0, 1)),
             "SamplerPrior": eande.SamplerPrior(draw_pairs),
             "EmpiricalPrior": eande.EmpiricalPrior(np.zeros((4, 2))),
+            "TruncatedPrior": eande.TruncatedPrior(self.box, left_half),
         }
 
     @cached_property
@@ -200,6 +213,10 @@ class World:
 
 def draw_pairs(n: int, seed: int) -> np.ndarray:
     return np.random.default_rng(seed).random((n, 2))
+
+
+def left_half(phi: torch.Tensor) -> torch.Tensor:
+    return phi[:, 0] < 0.5
 
 
 def _prior_methods(name: str) -> dict[str, Callable[[World], Call]]:
@@ -320,6 +337,19 @@ CALLS: dict[str, Callable[[World], Call]] = {
     ),
     **_prior_methods("SamplerPrior"),
     **_prior_methods("EmpiricalPrior"),
+    "TruncatedPrior": lambda w: (
+        eande.TruncatedPrior,
+        {
+            "prior": instance(w.box),
+            "inside": function(left_half),
+            "box": array(None, **_OPTIONAL),
+        },
+    ),
+    **_prior_methods("TruncatedPrior"),
+    "TruncatedPrior.depth": lambda w: (
+        w.priors["TruncatedPrior"].depth,
+        {"phi": array(np.zeros((3, 2)), **_NOWHERE)},
+    ),
     # Simulations.
     "simulate": lambda w: (
         eande.simulate,

@@ -29,6 +29,7 @@ from eande.priors.distribution import DistributionPrior
 from eande.priors.draws import EmpiricalPrior, SamplerPrior
 from eande.priors.prior import Prior
 from eande.priors.product import ProductPrior
+from eande.priors.truncated import Region, TruncatedPrior
 
 NAMES = ["first", "second"]
 
@@ -41,6 +42,28 @@ def two_normals():
     """Return a law of torch that is none of the plain ones."""
     parts = Independent(Normal(torch.tensor([[-2.0, 0.0], [2.0, 0.0]]), torch.ones(2, 2)), 1)
     return MixtureSameFamily(torch.distributions.Categorical(torch.ones(2)), parts)
+
+
+class Disc(Region):
+    """Points within a radius of the origin: a region that files can hold."""
+
+    kind = "disc of a test"
+
+    def __init__(self, radius):
+        self.radius = radius
+
+    def depth(self, phi):
+        return self.radius - phi.double().norm(dim=1)
+
+    def describe(self):
+        return {"kind": self.kind}
+
+    def tensors(self):
+        return {"radius": torch.tensor(self.radius)}
+
+    @classmethod
+    def from_description(cls, description, tensors):
+        return cls(tensors["radius"].item())
 
 
 # By kind, functions that make priors: what is made twice is the same law.
@@ -64,6 +87,15 @@ MAKE = {
             a=Gamma(torch.tensor(2.0).double(), torch.tensor(1.0).double()), b=Pareto(1.5, 3.0)
         ),
         lambda: ProductPrior(a=Normal(0.0, 2.0), b=Beta(2.0, 3.0)),
+    ],
+    "truncated": [
+        lambda: TruncatedPrior(BoxPrior([-1, 0.1], [1, 5], names=NAMES), Disc(0.75)),
+        lambda: TruncatedPrior(
+            TruncatedPrior(ProductPrior(a=Normal(0.0, 2.0), b=(0, 2)), Disc(1.5)),
+            Disc(1.0),
+            box=[[-1, 0], [1, 0.5]],
+        ),
+        lambda: TruncatedPrior(EmpiricalPrior(uniform_draws(37, 1)), Disc(0.5)),
     ],
     "sampler": [lambda: SamplerPrior(uniform_draws, names=NAMES)],
     "empirical": [
@@ -142,6 +174,9 @@ def test_what_a_file_cannot_hold_is_asked_for_again():
         torch.distributions.Categorical(torch.ones(2)), Normal(torch.zeros(2), torch.ones(2))
     )
     assert again(ProductPrior(a=(0, 1), b=halves)) is None
+    square = BoxPrior([0, 0], [1, 1])
+    assert again(TruncatedPrior(square, lambda phi: phi[:, 0] < 0.5)) is None
+    assert again(TruncatedPrior(SamplerPrior(uniform_draws), Disc(0.5))) is None
 
 
 def test_an_unknown_kind_or_distribution_is_refused():

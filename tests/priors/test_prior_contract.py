@@ -10,6 +10,7 @@ from eande.priors.convert import as_prior
 from eande.priors.distribution import DistributionPrior
 from eande.priors.draws import EmpiricalPrior, SamplerPrior
 from eande.priors.product import ProductPrior
+from eande.priors.truncated import TruncatedPrior
 from eande.simulators.von_mises_fisher import VonMisesFisher
 
 PRIORS = [
@@ -23,6 +24,16 @@ PRIORS = [
     SamplerPrior(lambda n, seed: np.random.default_rng(seed).normal(size=(n, 2))),
     EmpiricalPrior(torch.randn(37, 2)),
     VonMisesFisher(2).prior,
+    TruncatedPrior(BoxPrior([-1, 0], [1, 5]), lambda phi: phi[:, 0] + phi[:, 1] < 2),
+    TruncatedPrior(
+        DistributionPrior(Independent(LogNormal(torch.zeros(2), torch.ones(2)), 1)),
+        lambda phi: phi[:, 0] * phi[:, 1] > 0.5,
+        box=[[0.2, 0.2], [4, 4]],
+    ),
+    TruncatedPrior(
+        SamplerPrior(lambda n, seed: np.random.default_rng(seed).normal(size=(n, 2))),
+        lambda phi: phi[:, 0] > 0,
+    ),
 ]
 
 

@@ -6,13 +6,14 @@ tensors have a shape and no memory.
 """
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
 
+import eande.inference.regions  # noqa: F401 - that files with a truncated prior find it
 from eande.foundations.checks import InputError, check_instance, check_shape, show, show_shape
 from eande.foundations.documents import as_document, one_line
 from eande.foundations.files import Shapes, read_tensors
@@ -21,6 +22,7 @@ from eande.inference.ensemble import MeanRatio, ensemble
 from eande.inference.model import EmbedAndEmulate
 from eande.inference.older_files import LAST_OF_NAMED_SIMILARITIES, renamed
 from eande.inference.saving import FORMAT, EnsembleFile, ModelDocument, ModelFile
+from eande.inference.weights import check_numbers, check_weights, load_weights
 from eande.networks.choose import NetworkDescription, outline_network
 from eande.networks.standardizer import Standardizer
 from eande.priors.convert import (
@@ -355,46 +357,6 @@ def _check_prior(stored: _Stored, given: Any) -> Prior:
     # The names may have come from the simulations.
     names = described_names(where, document.prior, used.dimension)
     return named_as(used, names, f"{where}: prior")
-
-
-def check_weights(where: object, own: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> None:
-    """Refuse weights of other names or shapes than a model's own, and name the first."""
-    for name in sorted(own.keys() | weights.keys()):
-        expected = show_shape(own[name].shape) if name in own else "nothing of that name"
-        found = show_shape(weights[name].shape) if name in weights else "nothing of that name"
-        if expected != found:
-            raise InputError(
-                f"{where}: {name}: expected {expected}, got {found} in the file; is it the same "
-                "network?"
-            )
-
-
-def check_kinds(where: object, own: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> None:
-    """Refuse tensors of another kind of number than a model's own."""
-    for name, tensor in found.items():
-        real = own[name].is_floating_point()
-        if real != tensor.is_floating_point() or tensor.is_complex():
-            raise InputError(
-                f"{where}: {name}: expected {own[name].dtype}, got {tensor.dtype} in the file"
-            )
-
-
-def check_numbers(where: object, own: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> None:
-    """Refuse tensors of another kind of number than a model's own, and any NaN among them."""
-    check_kinds(where, own, found)
-    for name, tensor in found.items():
-        # Infinity may be meant: in a mask, or where no value is too far out.
-        # One reduction settles the usual case without a mask the size of the tensor.
-        if tensor.is_floating_point() and tensor.sum().isnan() and tensor.isnan().any():
-            raise InputError(f"{where}: {name}: expected numbers, got NaN in the file")
-
-
-def load_weights(model: nn.Module, weights: Mapping[str, Tensor], where: object) -> None:
-    """Copy weights into a model of the same shape, or name the first leaf that does not fit."""
-    own = model.state_dict()
-    check_weights(where, own, weights)
-    check_numbers(where, own, weights)
-    model.load_state_dict(weights)
 
 
 def _outline(

@@ -74,6 +74,7 @@ from eande.networks.precision import full_precision
 from eande.networks.standardizer import Standardizer
 from eande.priors.convert import as_prior, named_as, share_beyond
 from eande.priors.prior import Prior
+from eande.priors.truncated import TruncatedPrior
 from eande.similarities.calibrated import Calibrated
 from eande.similarities.prior_only import PriorOnly
 from eande.similarities.similarity import Similarity
@@ -87,6 +88,10 @@ _LARGEST_SCORE = 1e6
 # Observations so many times farther out than all simulations are warned about. An observation like
 # the simulations is farther out than all n of them with probability 1/(n + 1) at most.
 _FAR_OUT = 3.0
+# A posterior under a truncated prior may have this share of its mass where that was cut off, within
+# so many nats of the edge: of a region that leaves out a ten-thousandth, a few times as much.
+_AT_EDGE_AT_MOST = 0.01
+_EDGE = 1.0
 # Numbers of data that pass through the encoder at a time during inference: 16 MB.
 _NUMBERS_AT_ONCE = 2**22
 _EMULATOR_ROWS = 16_384
@@ -474,6 +479,16 @@ class EmbedAndEmulate(nn.Module):
                         effective_draws=effective,
                     )
                 )
+        if kept.bank.at_edge is not None:
+            most = max(edge_share(posterior) for posterior in posteriors)
+            if most > _AT_EDGE_AT_MOST:
+                warnings.warn(
+                    "y: the model is for data like those that its prior was truncated for, and "
+                    f"{most:.1%} of a posterior lies where that was cut off, at the edge: the rest "
+                    "of it may be missing",
+                    EandeWarning,
+                    stacklevel=3,
+                )
         if farthest > _FAR_OUT:
             warnings.warn(
                 f"y: {farthest:.3g} times as far from the mean of the simulated data as any of "
@@ -579,7 +594,10 @@ class EmbedAndEmulate(nn.Module):
         with self.calling("emulator", phi):
             emulated = self.emulate_all(phi)
         beyond = None if prior is self.prior else share_beyond(self.prior, phi)
-        return PriorBank(phi, emulated, inside, outside, beyond or 0.0)
+        at_edge = None
+        if isinstance(self.prior, TruncatedPrior):
+            at_edge = self.prior.depth(phi) < _EDGE
+        return PriorBank(phi, emulated, inside, outside, beyond or 0.0, at_edge)
 
     def _scoring_parts(self) -> list[nn.Module]:
         """Return what emulated points and scores depend on."""
@@ -832,6 +850,21 @@ class EmbeddedObservation:
         """Return the similarity's rigorous bound, None where it has none."""
         bound = self.model.similarity.bound(self.f)
         return None if bound is None else bound.sum().item()
+
+
+def edge_share(posterior: Posterior) -> float:
+    """Return the share of a posterior that lies where its truncated prior was cut off.
+
+    That is, within a nat of the edge, by the weights of the bank's draws. Zero where nothing was.
+
+    Example:
+        >>> edge_share(posterior)
+        0.0
+    """
+    if posterior.bank.at_edge is None:
+        return 0.0
+    weights = posterior.bank_scores().double().softmax(0)
+    return weights[posterior.bank.at_edge].sum().item()
 
 
 def _embedding(posterior: Posterior) -> Tensor:

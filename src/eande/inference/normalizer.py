@@ -35,6 +35,8 @@ class PriorBank:
             others is zero.
         outside: the share of draws that does not.
         beyond: the share that lies inside, but where practically nothing was simulated.
+        at_edge: whether each draw lies where the training prior was cut off (N',); None where it
+            was not.
     """
 
     phi: Tensor
@@ -42,6 +44,7 @@ class PriorBank:
     inside: Tensor
     outside: float = 0.0
     beyond: float = 0.0
+    at_edge: Tensor | None = None
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from eande.foundations.checks import (
 )
 from eande.foundations.documents import as_document
 from eande.foundations.seeds import generator
-from eande.priors.prior import Prior, even_points, listed
+from eande.priors.prior import Between, Prior, even_points, listed
 
 
 class BoxPrior(Prior):
@@ -88,6 +88,16 @@ class BoxPrior(Prior):
         Every single point is uniform on the box.
         """
         return self._quantiles(even_points(self.dimension, n, first=first, seed=seed))
+
+    def between(self, low: Tensor, high: Tensor) -> Between:
+        """Return the uniform distribution on what both boxes have in common."""
+        low = low.maximum(self.low)
+        high = high.minimum(self.high)
+        if not (low < high).all():
+            raise InputError("box: expected one that the prior has mass in, got one beside it")
+        common = BoxPrior(low, high)
+        share = (high.double() - low.double()) / (self.high.double() - self.low.double())
+        return Between(lambda n, seed: common.sample(n, seed=seed), share.log().sum().item())
 
     def _quantiles(self, levels: Tensor) -> Tensor:
         """Map points of the unit cube to the box."""

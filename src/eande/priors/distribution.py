@@ -12,8 +12,8 @@ from torch.distributions import Distribution, Independent, constraints
 
 from eande.foundations.checks import InputError, show, show_shape
 from eande.foundations.documents import as_document, one_line
-from eande.foundations.seeds import global_seed
-from eande.priors.prior import Prior, listed
+from eande.foundations.seeds import generator, global_seed
+from eande.priors.prior import Between, Prior, listed
 
 # The torch Distributions a file may name. Their arguments are tensors alone, so that loading a file
 # cannot call anything else.
@@ -121,6 +121,34 @@ class DistributionPrior(Prior):
                 f"{self.names[0]}, a {type(law).__name__}"
             ) from None
         return self._rounded(found)
+
+    def between(self, low: Tensor, high: Tensor) -> Between | None:
+        """Return independent laws in their own intervals, None where torch has no quantiles."""
+        if not isinstance(self.distribution, Independent):
+            return None
+        law = self.distribution.base_dist
+        if tuple(law.batch_shape) != (self.dimension,):
+            return None
+        ends = self.half_lines()
+        if ends is not None:
+            # torch refuses numbers beyond the support, and some at its end.
+            low = low.maximum(ends.nextafter(torch.tensor(torch.inf)))
+        try:
+            levels = [law.cdf(end.double().to(self._home)) for end in (low, high)]
+            law.icdf(levels[1])
+        except (NotImplementedError, ValueError):
+            return None
+        width = levels[1] - levels[0]
+        if not (width > 0).all():
+            raise InputError("box: expected one that the prior has mass in, got one beside it")
+
+        def draw(n: int, seed: int) -> Tensor:
+            stream = generator(seed, "prior")
+            uniform = torch.rand(n, self.dimension, generator=stream, dtype=torch.float64)
+            found = law.icdf(levels[0] + uniform.to(self._home) * width).cpu()
+            return self._rounded(found)
+
+        return Between(draw, width.log().sum().item())
 
     def _rounded(self, drawn: Tensor) -> Tensor:
         """Return draws as float32 numbers in the support."""

@@ -12,8 +12,8 @@ a prior is a method here, and loading a file finds the class by its ``kind``.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -37,6 +37,19 @@ _LONGEST_SEQUENCE = 2**30
 _MOST_LISTED = 6
 # And of each so many letters.
 _LONGEST_LISTED = 60
+
+
+class Between(NamedTuple):
+    """A prior within a box.
+
+    Args:
+        draw: ``draw(n, seed) -> (n, D)``: draws of the prior that lie in the box. Rounding to
+            float32 may carry one beyond by a unit in the last place.
+        log_mass: log of the share of the prior's mass that does.
+    """
+
+    draw: Callable[[int, int], Tensor]
+    log_mass: float
 
 
 class Prior(ABC):
@@ -130,6 +143,15 @@ class Prior(ABC):
             f"design: expected 'random' for a {type(self).__name__}, got 'even': only a BoxPrior "
             "and a ProductPrior can be filled evenly"
         )
+
+    def between(self, low: Tensor, high: Tensor) -> Between | None:
+        """Return the prior within a box, None where it is drawn from by rejection only.
+
+        Args:
+            low: lower corner (D,), perhaps beyond the support.
+            high: upper corner (D,).
+        """
+        return None
 
     def location_and_scale(self) -> tuple[Tensor, Tensor] | None:
         """Return mean and standard deviation per parameter, None where they are not known."""

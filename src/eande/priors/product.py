@@ -26,7 +26,7 @@ from eande.priors.distribution import (
     describe_distribution,
     make_distribution,
 )
-from eande.priors.prior import Prior, even_points, listed
+from eande.priors.prior import Between, Prior, even_points, listed
 
 # Half the distance of neighbouring numbers in torch's Sobol sequences, which begin at zero, where a
 # quantile may be infinite.
@@ -102,6 +102,21 @@ class ProductPrior(Prior):
         levels = even_points(self.dimension, n, first=first, seed=seed) + _HALF_A_STEP
         columns = zip(self._parts, levels.split(1, dim=1), strict=True)
         return torch.cat([part._quantiles(level) for part, level in columns], dim=1)
+
+    def between(self, low: Tensor, high: Tensor) -> Between | None:
+        """Return every parameter's law in its own interval, None where one has no quantiles."""
+        ends = zip(self._parts, low.split(1), high.split(1), strict=True)
+        found = [part.between(*interval) for part, *interval in ends]
+        parts = [one for one in found if one is not None]
+        if len(parts) < self.dimension:
+            return None
+
+        def draw(n: int, seed: int) -> Tensor:
+            seeds = [derive_seed(seed, "parameter", d) for d in range(self.dimension)]
+            columns = zip(parts, seeds, strict=True)
+            return torch.cat([part.draw(n, own) for part, own in columns], dim=1)
+
+        return Between(draw, sum(part.log_mass for part in parts))
 
     def log_prob(self, phi: Tensor) -> Tensor:
         """Return the sum of the log densities, minus infinity outside the support.

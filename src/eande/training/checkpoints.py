@@ -28,7 +28,7 @@ from eande.foundations.files import (
 )
 from eande.foundations.locks import locked
 from eande.inference.candidates import Candidates
-from eande.inference.loading import check_numbers, check_weights, load_weights
+from eande.inference.weights import check_numbers, check_weights, load_weights
 from eande.training.state import TrainingState
 
 # 4: candidates of held-out data, and a validation before the first step.

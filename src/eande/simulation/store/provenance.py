@@ -42,7 +42,8 @@ def describe_prior(prior: Prior) -> dict[str, Any]:
     By draws where it has no parameters that can be written down.
     """
     described = prior.describe()
-    if described["kind"] in ("sampler", "empirical") or None in described.values():
+    by_draws = ("sampler", "empirical", "truncated")
+    if described["kind"] in by_draws or None in described.values():
         draws = _plain(prior.sample(_PROBES, seed=0))
         if _plain(prior.sample(_PROBES, seed=0)) != draws:
             raise InputError(
