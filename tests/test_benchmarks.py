@@ -2,12 +2,15 @@
 
 import importlib
 import json
+import math
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import torch
 
+import eande
 from eande.simulators.exact_problems import PROBLEMS
 from eande.simulators.sbibm import TASKS
 
@@ -250,3 +253,39 @@ def test_the_commands_of_the_tables_name_every_task_and_problem(monkeypatch):
     for family in families.FAMILIES:
         for task in families.PROBLEMS:
             assert sum(f"'{family}/{task}/1000/0'" in command for command in commands) == 1
+
+
+def test_families_of_similarities_meet_where_they_should(monkeypatch):
+    """On a large sphere a cap is flat; with one head all of the sphere is the paper's cosine."""
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    families = importlib.import_module("similarities")
+    torch.manual_seed(0)
+    f, g = torch.randn(7, 3), torch.randn(11, 3)
+    flat, cap = (families.Variant(one, offset=False, dimension=3) for one in ("flat", "cap"))
+    cap.spread.load_state_dict(flat.spread.state_dict())
+    near = (cap.score(f, g) - flat.score(f, g)).abs().max()
+    with torch.no_grad():
+        cap.log_radius.fill_(math.log(300))
+    assert (cap.score(f, g) - flat.score(f, g)).abs().max() < 0.1 < near
+
+    sphere = families.Variant("sphere", offset=False, heads=1, dimension=3)
+    with torch.no_grad():
+        sphere.spread.weight.zero_()
+        sphere.spread.bias.copy_(torch.tensor([0.0, 0.0, 0.0, 0.0, math.log(1 / 0.2)]))
+    f, g = sphere.place(f), sphere.place(g)
+    paper = eande.Cosine(0.2).score(f, g) - 1 / 0.2
+    torch.testing.assert_close(sphere.score(f, g), paper, atol=1e-5, rtol=0)
+
+    moved = families.Variant("cap", offset=True, dimension=3)
+    with torch.no_grad():
+        moved.offset.bias.fill_(2.5)
+        moved.log_radius.zero_()
+        cap.log_radius.zero_()
+    moved.spread.load_state_dict(cap.spread.state_dict())
+    scores = moved.score(f, g)
+    close = {"atol": 1e-4, "rtol": 0}
+    torch.testing.assert_close(scores, cap.score(f, g) + 2.5, **close)
+    torch.testing.assert_close(scores[:, :7].diagonal(), moved.paired_score(f, g[:7]), **close)
+    grouped = moved.grouped_score(f, g[:4].expand(7, 4, 3))
+    torch.testing.assert_close(scores[:, :4], grouped, **close)
+    assert (scores <= moved.bound(f).unsqueeze(1)).all()
