@@ -1,6 +1,7 @@
 """Encoders by name in ``fit``: sets, series and grids, and numbers that are missing."""
 
 import math
+import warnings
 
 import numpy as np
 import pytest
@@ -8,9 +9,11 @@ import torch
 from torch import nn
 
 import eande
+from eande.foundations.checks import EandeWarning
 from eande.simulation.read.simulations import Simulations
 from eande.simulators.exact_problems import Gaps, NormalDraws
 from eande.training.build import Networks, build_model
+from eande.training.prepare import check_axes
 from eande.training.settings import FitSettings
 from helpers.models import quick_fit
 
@@ -128,3 +131,36 @@ def test_gaps_are_refused_where_nothing_was_said_of_them(few_simulations):
     y[0, 0] = torch.inf
     with pytest.raises(eande.InputError, match=r"y: expected finite"):
         Simulations.from_arrays(few_simulations.phi, y, missing=True)
+
+
+@pytest.mark.parametrize(
+    ("shape", "word", "said"),
+    [
+        ((60, 2), None, "a series of 60 channels"),
+        ((60, 2), "series", "a series of 60 channels"),
+        ((2, 60), None, None),
+        ((60, 2), "set", None),
+        ((60, 2), "vector", None),
+        ((60,), "series", None),
+        ((16, 16, 3), None, "a grid of 16 channels"),
+        ((3, 16, 16), None, None),
+        ((60, 2), "grid", None),
+        ((60,), None, None),
+        ((60, 2), nn.Flatten(), None),
+    ],
+)
+def test_channels_that_come_last_are_told(shape, word, said):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        check_axes(shape, word)
+    told = [str(one.message) for one in caught]
+    assert [said in text for text in told] == ([True] if said else [])
+
+
+def test_a_fit_tells_that_channels_come_last():
+    phi = BOX.sample(60, seed=0)
+    y = phi[:, :1, None] + torch.randn(60, 12, 2, generator=torch.Generator().manual_seed(0))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", EandeWarning)
+        quick_fit(Simulations.from_arrays(phi, y), BOX, epochs=1, quiet=False)
+    assert any("move them to the front" in str(one.message) for one in caught)

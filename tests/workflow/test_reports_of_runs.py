@@ -39,7 +39,7 @@ def test_simulations_from_the_posterior_are_made_once(tmp_path):
     assert before == {path: path.stat().st_mtime_ns for path in before}
     assert "alarm" not in states(taken).values(), taken.text
     beside = json.loads(context.folder.path.joinpath("report.json").read_text())
-    assert beside["title"] == "point"
+    assert beside["title"] == "Where is the point?"
     page = context.folder.report.read_text()
     assert "Where is the point?" in page
     assert "eande report point.py" in page

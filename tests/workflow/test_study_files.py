@@ -1,5 +1,8 @@
 """Study files: what they say, and what is wrong with them in one line."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -13,8 +16,8 @@ from helpers.small_studies import write_study
 
 def test_a_study_says_what_is_inferred_from_what(tmp_path):
     study = read_study(write_study(tmp_path))
-    assert (study.name, study.title) == ("point", "point")
-    assert study.about.splitlines()[0] == "Where is the point?"
+    assert (study.name, study.title) == ("point", "Where is the point?")
+    assert study.about == "A second paragraph."
     assert study.prior.names == ("a", "b")
     assert study.observed.tolist() == pytest.approx([0.2, -0.3, 0.25, -0.35])
     assert (study.n, study.seed, study.held_out) == (300, 0, 0.1)
@@ -104,6 +107,28 @@ def test_the_template_is_a_study_whose_observation_has_the_shape_of_its_simulati
     assert study.about
     half_life = study.derived["half-life"]({"rate": torch.tensor([0.1])})
     assert half_life.item() == pytest.approx(np.log(2) / 0.1)
+
+
+def test_a_title_is_given_or_the_first_line_or_the_name(tmp_path):
+    given = read_study(write_study(tmp_path / "given", more="title = 'A point'"))
+    assert (given.title, given.about.splitlines()[0]) == ("A point", "Where is the point?")
+    long = read_study(write_study(tmp_path / "long", more="__doc__ = 'Two lines\\nof one text.'"))
+    assert (long.title, long.about) == ("point", "Two lines\nof one text.")
+    silent = read_study(write_study(tmp_path / "silent", more="__doc__ = None"))
+    assert (silent.title, silent.about) == ("point", "")
+
+
+def test_a_study_may_have_the_name_of_a_module_that_python_needs(tmp_path):
+    """What libraries import after it must not be the study."""
+    path = write_study(tmp_path, name="queue.py")
+    (tmp_path / "beside.py").write_text("HEIGHT = 3")
+    path.write_text(f"{path.read_text()}\nimport beside\n\nn = 100 * beside.HEIGHT\n")
+    code = (
+        "from eande.workflow.study import read_study; import sys; "
+        f"assert read_study({str(path)!r}).n == 300; "
+        "sys.modules.pop('queue', None); import queue; queue.SimpleQueue"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path.parent)
 
 
 def test_a_template_takes_the_place_of_nothing(tmp_path):

@@ -38,7 +38,7 @@ from eande.simulation.read.simulations import Simulations
 from eande.simulation.read.views import View
 from eande.training.build import Networks, check_members
 from eande.training.checkpoints import using
-from eande.training.prepare import call_fingerprint, check_types, split, training_prior
+from eande.training.prepare import call_fingerprint, check_axes, check_types, split, training_prior
 from eande.training.run import Call, Run, Split, doing, tagged
 from eande.training.search import Found, Search, folds, standard_error
 from eande.training.settings import MANY, FitSettings
@@ -150,6 +150,8 @@ def fit(
             f"members: expected 1 with warm_start=, got {members}: every member would start alike"
         )
     check_members(members, encoder, emulator)
+    if views is None and warm_start is None:
+        check_axes(simulations.y_shape, encoder)
     tracked = as_tracked(tracker)
     prior = training_prior(prior, simulations, validation)
     fingerprint = {}

@@ -21,12 +21,13 @@ from eande.foundations.checks import (
     check_function,
     check_instance,
     check_share,
+    show_shape,
 )
 from eande.foundations.paths import as_path
 from eande.foundations.seeds import derive_seed, generator, global_seed
 from eande.inference.model import EmbedAndEmulate, layers_of
 from eande.inference.saving import probe
-from eande.networks.choose import ENCODERS
+from eande.networks.choose import ENCODERS, kind_of_data
 from eande.priors.convert import as_prior, law_fingerprint, named_as
 from eande.priors.draws import EmpiricalPrior
 from eande.priors.prior import Prior
@@ -34,7 +35,7 @@ from eande.simulation.read.simulations import Simulations, first_of_groups
 from eande.simulation.read.sources import digest, take
 from eande.simulation.read.views import View, fixed_views
 from eande.simulation.store.provenance import describe_simulator
-from eande.training.build import Networks
+from eande.training.build import Networks, have_places
 from eande.training.settings import FitSettings
 
 # Fewer held-out simulations than this are warned about; more than the second are not held out by
@@ -49,6 +50,8 @@ _VIEWED = 64
 _NUMBERS_VIEWED = 4_000_000
 # The probability that right parameters are warned about.
 _FALSE_ALARM = 1e-6
+# So many times more channels than places are taken for axes in another order.
+_MANY_CHANNELS = 2
 
 
 def check_types(
@@ -138,6 +141,27 @@ def _check_gaps(
                 f"{name}: expected data without NaN, got {int(given.y.isnan().sum())}: "
                 "FitSettings(missing='mask') takes them for numbers that are missing"
             )
+
+
+def check_axes(shape: Sequence[int], encoder: nn.Module | str | None) -> None:
+    """Warn where an axis of time or space seems to be taken for that of channels.
+
+    Args:
+        shape: of one datum as the encoder sees it.
+        encoder: as for :func:`eande.fit`.
+    """
+    if isinstance(encoder, nn.Module) or not have_places(torch.Size(shape), encoder):
+        return
+    kind = kind_of_data(shape, encoder)
+    axes = {"series": "(channels, length)", "grid": "(channels, height, width)"}[kind]
+    if len(shape) < len(axes.split()) or shape[0] <= _MANY_CHANNELS * shape[-1]:
+        return
+    warnings.warn(
+        f"data of shape {show_shape(shape)} are taken for {axes}: a {kind} of {shape[0]} channels; "
+        "if channels come last, move them to the front, else pass encoder='vector' or 'set'",
+        EandeWarning,
+        stacklevel=3,
+    )
 
 
 def split(

@@ -59,8 +59,8 @@ class Study:
 
     Args:
         path: the file.
-        title: of the report; the file's name by default.
-        about: the file's docstring.
+        title: of the report; by default the first line of the file's docstring, or its name.
+        about: the rest of the docstring.
         prior: of the parameters; None takes the parameters of ``simulations``.
         simulator: ``simulator(phi, rng) -> y``; None where simulations exist already.
         simulations: those that exist already.
@@ -108,10 +108,8 @@ def read_study(path: str | Path) -> Study:
     """
     path = as_path("study", path)
     values = vars(_run(path))
-    title = values.get("title", path.stem)
-    check_text(f"{path.name}: title", title)
     try:
-        return _check(path, title, values)
+        return _check(path, values)
     except InputError as error:
         raise InputError(f"{path.name}: {error}") from None
 
@@ -134,10 +132,11 @@ def _run(path: Path) -> ModuleType:
     if spec is None or spec.loader is None:
         raise InputError(f"study: expected a Python file, got {path}")
     module = importlib.util.module_from_spec(spec)
-    # Modules beside the file are found, as when Python runs it.
-    folder = str(path.parent)
+    # Modules beside the file are found, but after all others: a study called queue.py must not take
+    # the place of a module that some library imports later.
+    folder = str(path.parent.absolute())
     if folder not in sys.path:
-        sys.path.insert(0, folder)
+        sys.path.append(folder)
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
@@ -170,8 +169,9 @@ def _said(error: BaseException) -> str:
     return f"{type(error).__name__}: {one_line(error)}"
 
 
-def _check(path: Path, title: str, values: Mapping[str, Any]) -> Study:
+def _check(path: Path, values: Mapping[str, Any]) -> Study:
     """Refuse a study that cannot be run, before anything is."""
+    title, about = _words(path, values)
     simulator = values.get("simulator")
     simulations = values.get("simulations")
     if (simulator is None) == (simulations is None):
@@ -205,7 +205,7 @@ def _check(path: Path, title: str, values: Mapping[str, Any]) -> Study:
     return Study(
         path=path,
         title=title,
-        about=inspect.cleandoc(values.get("__doc__") or ""),
+        about=about,
         prior=None if prior is None else as_prior(prior),
         simulator=simulator,
         simulations=simulations,
@@ -220,6 +220,19 @@ def _check(path: Path, title: str, values: Mapping[str, Any]) -> Study:
         predicted=predicted,
         derived=derived,
     )
+
+
+def _words(path: Path, values: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the title of a study and what it says of itself, from its docstring."""
+    about = inspect.cleandoc(values.get("__doc__") or "")
+    first, _, rest = about.partition("\n")
+    if "title" in values:
+        check_text("title", values["title"])
+        return values["title"], about
+    # A first line that ends with its paragraph says what it is about.
+    if first and not rest.split("\n")[0].strip():
+        return first.rstrip("."), rest.strip()
+    return path.stem, about
 
 
 def _share(held_out: Any) -> float:
