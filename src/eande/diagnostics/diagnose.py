@@ -2,7 +2,7 @@
 
 Every held-out datum is embedded once, and all share one bank of emulated prior draws; everything
 below follows from the weights of these draws. Data whose posteriors few of them come near get draws
-of their own, from proposals that do (:mod:`eande.inference.candidates`), weighted likewise.
+of their own, from proposals that do (:mod:`eande.inference.guide`), weighted likewise.
 """
 
 from collections.abc import Iterator
@@ -27,13 +27,11 @@ from eande.diagnostics.uniformity import uniformity
 from eande.diagnostics.verdicts import verdicts
 from eande.foundations.checks import check_count, check_fits, check_flag, check_seed, check_share
 from eande.foundations.seeds import derive_seed, generator
-from eande.inference.candidates import propose_candidates, scores_of
+from eande.inference.candidates import Candidates
 from eande.inference.held_out import check_held_out, embed_rows
 from eande.inference.model import EmbedAndEmulate
-from eande.inference.normalizer import (
-    ENOUGH_DRAWS,
-    coefficient_of_variation,
-)
+from eande.inference.nearby import DATA_AT_ONCE, draws_near
+from eande.inference.normalizer import ENOUGH_DRAWS, PriorBank, coefficient_of_variation
 from eande.inference.samplers.importance import pareto_k
 from eande.inference.trained_on import known_again
 from eande.priors.draws import EmpiricalPrior
@@ -49,12 +47,6 @@ _BOOTSTRAPS = 1_000
 DRAWS_PER_DATUM = 20
 # Pareto k is estimated for this many data.
 _PARETO_DATA = 100
-# Where prior draws are too few: points that a proposal is made of, how often as many are drawn from
-# it, the rounds in which it is found, and the data whose proposals are found together.
-_CENTRES = 128
-_TIMES_CENTRES = 8
-_ROUNDS = 16
-_DATA_AT_ONCE = 50
 
 
 def diagnose(
@@ -261,70 +253,66 @@ def _weigh_near(
 
     Also return the Pareto k of the first of them.
     """
-    randomness = _randomness(model, phi, seed)
-    prior_draws = model.prior_bank(model.prior, draws).phi
+    data = (phi, embedded, *_randomness(model, phi, seed))
+    bank = model.prior_bank(model.prior, draws)
     parts: list[Weighed] = []
     k: np.ndarray | None = np.zeros(0)
-    batches = chosen.nonzero()[:, 0].split(_DATA_AT_ONCE)
+    batches = chosen.nonzero()[:, 0].split(DATA_AT_ONCE)
     for rows in track(batches, "weighting proposals", disable=not progress, transient=True):
         own_seed = derive_seed(seed, "near", int(rows[0]))
-        data = (phi, embedded, *randomness)
-        found, tilted = _weigh_rows(model, data, rows, prior_draws, own_seed, times=1)
+        found, own_k = _weigh_rows(model, data, rows, bank, own_seed, thorough=False)
         short = found.effective_draws < ENOUGH_DRAWS
         if short.any():
             # More points in every round find what has many parameters; whether that is needed was
             # told by the datum alone, so that ranks are as uniform.
-            again, better = _weigh_rows(
-                model, data, rows[short.cpu()], prior_draws, own_seed, times=_TIMES_CENTRES
+            again, better_k = _weigh_rows(
+                model, data, rows[short.cpu()], bank, own_seed, thorough=True
             )
             found = replaced(found, short, again)
-            tilted[short] = better
+            if own_k is not None and better_k is not None:
+                own_k[short.numpy()] = better_k
         parts.append(found)
         if k is not None and len(k) < _PARETO_DATA:
-            more = pareto_k(tilted[: _PARETO_DATA - len(k)])
-            k = None if more is None else np.concatenate([k, more])
-    return join(parts), k
+            k = None if own_k is None else np.concatenate([k, own_k])
+    return join(parts), None if k is None else k[:_PARETO_DATA]
 
 
 def _weigh_rows(
     model: EmbedAndEmulate,
     data: tuple[Tensor, Tensor, Tensor, Tensor],
     rows: Tensor,
-    prior_draws: Tensor,
+    bank: PriorBank,
     seed: int,
     *,
-    times: int,
-) -> tuple[Weighed, Tensor]:
-    """Weight proposals for some data, and return their log weights (m, k), too.
+    thorough: bool,
+) -> tuple[Weighed, np.ndarray | None]:
+    """Weight proposals for some data, and return the Pareto k of their weights, too.
 
     Args:
         model: diagnosed.
         data: parameters, embedded data, TARP's references and tie-breaks, of all.
         rows: which.
-        prior_draws: for scales and bins (N, D).
+        bank: prior draws, for scales and bins, and where proposals begin.
         seed: of the proposals.
-        times: how often as many points are drawn in every round.
+        thorough: whether to look longer for the proposals.
     """
     prior = model.prior
     phi, embedded, references, chance = (x[rows.to(x.device)] for x in data)
-    scores = scores_of(model, embedded)
-    candidates = propose_candidates(
-        scores,
-        prior,
-        phi,
-        _CENTRES,
-        seed=seed,
-        times=_TIMES_CENTRES,
-        rounds=_ROUNDS,
-        times_in_rounds=times,
+    # As many draws for every datum, whatever their weights: ranks are uniform for any number.
+    guide, drawn = draws_near(model, embedded, bank, 0, seed=seed, thorough=thorough)
+    true_ratio = guide.prior_ratio(prior.unconstrain(phi).unsqueeze(1))
+    candidates = Candidates(
+        torch.cat([phi.unsqueeze(1), drawn.phi], dim=1),
+        torch.cat([true_ratio, drawn.prior_ratio], dim=1),
     )
     flat = candidates.phi.flatten(0, 1)
     shape = candidates.phi.shape[:2]
-    inside = prior.contains(flat).view(shape)
-    own_scores = scores(candidates.phi).masked_fill(~inside, -torch.inf)
+    own_score = model.similarity.paired_score(embedded, model.emulate_all(phi)).unsqueeze(1)
+    scores = torch.cat([own_score, drawn.score], dim=1)
+    scores = scores.masked_fill(~prior.contains(flat).view(shape), -torch.inf)
     log_prior = prior.log_prob(flat).view(shape)
-    weighed = weigh_candidates(candidates, own_scores, log_prior, prior_draws, references, chance)
-    return weighed, candidates.tilted(own_scores)[:, 1:]
+    weighed = weigh_candidates(candidates, scores, log_prior, bank.phi, references, chance)
+    return weighed, pareto_k(candidates.tilted(scores)[:, 1:])
 
 
 @torch.no_grad()

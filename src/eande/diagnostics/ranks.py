@@ -45,7 +45,7 @@ from eande.diagnostics.marginals import (
 )
 from eande.inference.candidates import Candidates
 from eande.inference.levels import mass_above, tied
-from eande.inference.normalizer import Normalizer, normalizer_of_scores
+from eande.inference.normalizer import normalizer_of_weights
 
 
 @dataclass(frozen=True)
@@ -173,7 +173,7 @@ def weigh(
     # Moments use the draws alone: where none comes near the truth, their weights beside it
     # would all be zero.
     posterior = scores.double().softmax(1)
-    normalizer = _normalizer(scores)
+    normalizer = normalizer_of_weights(scores)
     mean = posterior @ draws.double()
     variance = (posterior @ draws.double().square() - mean.square()).clamp(min=0)
     return Weighed(
@@ -223,7 +223,7 @@ def weigh_candidates(
         own_weight=weights[:, 0],
     )
     posterior = tilted[:, 1:].softmax(1)
-    normalizer = _normalizer(tilted[:, 1:])
+    normalizer = normalizer_of_weights(tilted[:, 1:])
     mean = (posterior.unsqueeze(2) * others.double()).sum(1)
     apart = others.double() - mean.unsqueeze(1)
     return Weighed(
@@ -334,12 +334,6 @@ def replaced(weighed: Weighed, rows: Tensor, better: Weighed) -> Weighed:
         if field.name != "joint_ranks"
     }
     return Weighed(joint_ranks=joint_ranks, **others)
-
-
-def _normalizer(log_weights: Tensor) -> Normalizer:
-    """Return log C by the weights of draws (m, N)."""
-    everywhere = torch.ones(log_weights.shape[1], dtype=torch.bool, device=log_weights.device)
-    return normalizer_of_scores(log_weights, everywhere)
 
 
 def _centre_and_scale(draws: Tensor) -> tuple[Tensor, Tensor]:

@@ -16,7 +16,9 @@ around each, a Gaussian around all and a tenth of the prior make the next ones. 
 score costs, not what it is; models are compared by one set of candidates.
 
 Given y_i alone, φ_i is any of the candidates with a probability proportional to e^t. The ranks of
-:mod:`eande.diagnostics.ranks` need no more than that.
+:mod:`eande.diagnostics.ranks` need no more than that; their candidates are draws of guides
+(:mod:`eande.inference.guide`), for which there is time to look at thousands of points a datum. Here
+there is not: hundreds of data have some dozens each, again and again during training.
 
 References:
     Gutmann and Hyvärinen, *Noise-contrastive estimation*, 2010;
@@ -25,22 +27,14 @@ References:
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from eande.foundations.seeds import derive_seed, generator
-from eande.inference.normalizer import (
-    ENOUGH_DRAWS,
-    Normalizer,
-    PriorBank,
-    join_normalizers,
-    normalizer_of_scores,
-)
-from eande.inference.samplers.resampling import systematic_resampling
+from eande.inference.samplers.resampling import largest_exponents, rows_of, systematic_resampling
 from eande.priors.prior import Prior
-from eande.similarities.similarity import Similarity
 
 # Prior draws from which every datum's first candidates are taken.
 _POOL = 2_048
@@ -56,38 +50,11 @@ _NEAREST_SHARE = 0.1
 _COINCIDING = 1e-6
 # Added to a covariance, relative to that of the prior: candidates that coincide still have kernels.
 _LEAST_VARIANCE = 1e-8
-# For a normaliser a proposal is made of so many points. Where that does not do, so many times as
-# many are drawn in every round; the first rounds at the posterior itself tell little of its shape,
-# so there are more then.
-_CENTRES = 128
-_TIMES_IN_ROUNDS = 8
-_MOST_ROUNDS = 24
-_MORE_ROUNDS = 2
-# So many times as many are drawn from the last proposal, at most so often, until the normaliser is
-# known as well as by so many draws of the posterior; else another proposal is tried, this often in
-# all.
-_TIMES_AT_LAST = 8
-_MOST_PARTS = 5
-_WELL_KNOWN = 600
-_ATTEMPTS = 3
-# So many data are looked at together, which bounds memory.
-DATA_AT_ONCE = 8
 # The log weight of candidates outside the prior's support: finite, so that files can hold it.
 _OUTSIDE = -1e6
 
 # Scores of parameters (m, k, D), or (1, k, D) where all data share them: (m, k).
 Scores = Callable[[Tensor], Tensor]
-
-
-class Emulating(Protocol):
-    """What is needed here of a model."""
-
-    similarity: Similarity
-    prior: Prior
-    emulator_rows: int
-
-    def emulate_all(self, phi: Tensor) -> Tensor:
-        """Emulate parameters, (m, D) → (m, n)."""
 
 
 class Candidates(NamedTuple):
@@ -113,23 +80,6 @@ class Candidates(NamedTuple):
         return scores[:, 0].double() - log_total + math.log(scores.shape[1])
 
 
-def scores_of(model: Emulating, f: Tensor) -> Scores:
-    """Return the scores of embedded data (m, n) as a function of candidates."""
-
-    def scores(phi: Tensor) -> Tensor:
-        if len(phi) == 1:
-            return model.similarity.score(f, model.emulate_all(phi[0]))
-        # As many data at a time as the emulator takes rows.
-        data = max(1, model.emulator_rows // phi.shape[1])
-        parts = []
-        for own, near in zip(f.split(data), phi.split(data), strict=True):
-            g = model.emulate_all(near.flatten(0, 1)).unflatten(0, near.shape[:2])
-            parts.append(model.similarity.grouped_score(own, g))
-        return torch.cat(parts)
-
-    return scores
-
-
 def propose_candidates(
     scores: Scores,
     prior: Prior,
@@ -138,8 +88,6 @@ def propose_candidates(
     *,
     seed: int,
     times: int = 1,
-    rounds: int = _ROUNDS,
-    times_in_rounds: int = 1,
 ) -> Candidates:
     """Draw candidates near the posterior that a score defines, for each datum its own.
 
@@ -150,14 +98,10 @@ def propose_candidates(
         count: how many a proposal is made of.
         seed: same seed, same candidates.
         times: how often as many are drawn from the last one, k in all.
-        rounds: in which they are found, at most.
-        times_in_rounds: how often as many are drawn in each of these.
     """
     stream = generator(seed, "candidates")
     pool = prior.sample(_POOL, seed=derive_seed(seed, "pool")).to(phi)
-    proposal = _find_proposal(
-        scores, prior, pool, count, stream, rounds=rounds, times=times_in_rounds
-    )
+    proposal = _find_proposal(scores, prior, pool, count, stream)
     x = proposal.sample(prior, stream, times)
     true_x = prior.unconstrain(phi).double().unsqueeze(1)
     return Candidates(
@@ -166,129 +110,8 @@ def propose_candidates(
     )
 
 
-@torch.no_grad()
-def closer_normalizer(
-    model: Emulating,
-    f: Tensor,
-    bank: PriorBank,
-    by_draws: Normalizer,
-    *,
-    fewest: float = ENOUGH_DRAWS,
-    seed: int = 0,
-) -> Normalizer:
-    """Estimate log C by proposals from near the posterior, where few prior draws come near it.
-
-    It is known as before where the prior has no density, and where proposals fail. Data that are
-    asked for together share random numbers, so that values depend on their company, within the
-    standard error.
-
-    Args:
-        model: whose score it is.
-        f: embedded data (m, n).
-        bank: draws of the model's prior.
-        by_draws: what they tell of log C.
-        fewest: effective draws that are enough.
-        seed: same seed and data, same values.
-    """
-    short = by_draws.effective_draws < fewest
-    found = by_draws
-    for attempt in range(_ATTEMPTS):
-        rows = (short & (found.effective_draws < _WELL_KNOWN)).nonzero()[:, 0]
-        if not len(rows) or not model.prior.has_density:
-            break
-        parts = [
-            _normalizer_near(
-                scores_of(model, f[some]),
-                model.prior,
-                bank.phi,
-                derive_seed(seed, "normaliser", attempt),
-                thorough=attempt > 0,
-            )
-            for some in rows.split(DATA_AT_ONCE)
-        ]
-        found = _better(found, rows, join_normalizers(parts))
-    return found
-
-
-def _better(known: Normalizer, rows: Tensor, near: Normalizer) -> Normalizer:
-    """Return the normalisers of all data, those of some rows as known anew where that is better."""
-    better = near.effective_draws > known.effective_draws[rows]
-
-    def merged(name: str) -> Tensor:
-        values: Tensor = getattr(known, name).clone()
-        values[rows[better]] = getattr(near, name)[better]
-        return values
-
-    return Normalizer(merged("log_value"), merged("error"), merged("effective_draws"))
-
-
-def _normalizer_near(
-    scores: Scores, prior: Prior, pool: Tensor, seed: int, *, thorough: bool
-) -> Normalizer:
-    """Estimate log C of data by draws from near the posteriors that a score defines."""
-    _, log_weight = draws_near(scores, prior, pool, _WELL_KNOWN, seed=seed, thorough=thorough)
-    return _normalizer_of_weights(log_weight)
-
-
-def _normalizer_of_weights(log_weight: Tensor) -> Normalizer:
-    everywhere = torch.ones(log_weight.shape[1], dtype=torch.bool, device=log_weight.device)
-    return normalizer_of_scores(log_weight, everywhere)
-
-
-def draws_near(
-    scores: Scores, prior: Prior, pool: Tensor, wanted: float, *, seed: int, thorough: bool
-) -> tuple[Tensor, Tensor]:
-    """Draw from near the posteriors of a few data that a score defines.
-
-    Returns parameters (m, k, D), and the log of p e^s / q of each (m, k), whose mean is C.
-
-    Args:
-        scores: of the model.
-        prior: with a density.
-        pool: draws of it where proposals begin (N, D).
-        wanted: an effective sample size, for which no more than 5,120 are drawn.
-        seed: same seed and data, same draws.
-        thorough: whether to look longer, as many parameters need it.
-    """
-
-    def finite(phi: Tensor) -> Tensor:
-        # Parameters so large that the emulator overflows: nothing lies there.
-        found = scores(phi)
-        return found.masked_fill(found.isnan(), -torch.inf)
-
-    stream = generator(seed, "proposals")
-    proposal = _find_proposal(
-        finite,
-        prior,
-        pool[:_POOL],
-        _CENTRES,
-        stream,
-        rounds=_MOST_ROUNDS,
-        times=_TIMES_IN_ROUNDS if thorough else 1,
-        more=_MORE_ROUNDS if thorough else 0,
-    )
-    points: list[Tensor] = []
-    weights: list[Tensor] = []
-    while True:
-        x = proposal.sample(prior, stream, _TIMES_AT_LAST)
-        points.append(_constrained(prior, x))
-        weights.append(finite(points[-1]).double() + proposal.log_weight(prior, x))
-        log_weight = torch.cat(weights, dim=1)
-        effective = _normalizer_of_weights(log_weight).effective_draws
-        if len(points) == _MOST_PARTS or effective.min() >= wanted:
-            return torch.cat(points, dim=1), log_weight
-
-
 def _find_proposal(
-    scores: Scores,
-    prior: Prior,
-    pool: Tensor,
-    count: int,
-    stream: torch.Generator,
-    *,
-    rounds: int,
-    times: int,
-    more: int = 0,
+    scores: Scores, prior: Prior, pool: Tensor, count: int, stream: torch.Generator
 ) -> "_Proposal":
     """Find what to propose for each datum, in rounds that begin with a pool of prior draws.
 
@@ -298,27 +121,23 @@ def _find_proposal(
         pool: draws of it (N, D).
         count: how many points a proposal is made of.
         stream: of random numbers.
-        rounds: at most.
-        times: how often as many points are drawn in every round.
-        more: further rounds at the posteriors themselves.
     """
     x = prior.unconstrain(pool).double().unsqueeze(0)
     least = _LEAST_VARIANCE * x[0].var(0)
     log_weight = torch.zeros(1, len(pool), dtype=torch.float64, device=pool.device)
     score = scores(pool.unsqueeze(0)).double()
+    least_effective = torch.full_like(score[:, 0], _EFFECTIVE_SHARE * count)
     proposal: _Proposal | None = None
-    for _ in range(rounds):
+    for _ in range(_ROUNDS):
         log_weight = score + log_weight
-        exponent = _largest_exponents(log_weight, _EFFECTIVE_SHARE * count)
+        exponent = largest_exponents(log_weight, least_effective)
         weights = (exponent.unsqueeze(1) * log_weight).softmax(1)
         rows = systematic_resampling(weights.cpu(), count, stream)
-        centres = _rows_of(x, rows.to(x.device))
+        centres = rows_of(x, rows.to(x.device))
         proposal = _Proposal.around(centres, least)
         if exponent.min() >= 1:
-            if not more:
-                break
-            more -= 1
-        x = proposal.sample(prior, stream, times)
+            break
+        x = proposal.sample(prior, stream)
         log_weight = proposal.log_weight(prior, x)
         score = scores(_constrained(prior, x)).double()
     assert proposal is not None
@@ -419,7 +238,7 @@ def _local_covariance(points: Tensor, factor: Tensor) -> Tensor:
     distance = distance.masked_fill(distance < _COINCIDING, torch.inf)
     near = max(1, int(_NEAREST_SHARE * points.shape[1]))
     found, nearest = distance.topk(near, largest=False)
-    others = _rows_of(points, nearest.flatten(1)).unflatten(1, nearest.shape[1:])
+    others = rows_of(points, nearest.flatten(1)).unflatten(1, nearest.shape[1:])
     apart = (others - points.unsqueeze(2)) * torch.isfinite(found).unsqueeze(3)
     apart = apart.flatten(1, 2)
     return (
@@ -427,27 +246,3 @@ def _local_covariance(points: Tensor, factor: Tensor) -> Tensor:
         @ apart
         / torch.isfinite(found).sum((1, 2)).clamp(min=1)[:, None, None]
     )
-
-
-def _rows_of(x: Tensor, rows: Tensor) -> Tensor:
-    """Return rows (m, k) of points (m, j, D), or of points (1, j, D) that all data share."""
-    if len(x) == 1:
-        return x[0][rows]
-    return x.gather(1, rows.unsqueeze(2).expand(-1, -1, x.shape[2]))
-
-
-def _largest_exponents(log_weight: Tensor, least: float) -> Tensor:
-    """Return for each datum the largest β up to 1 whose weights w^β have that effective size.
-
-    By bisection, for all data at once, (m, j) → (m,).
-    """
-    low = torch.zeros(len(log_weight), dtype=log_weight.dtype, device=log_weight.device)
-    high = torch.ones_like(low)
-    for step in range(30):
-        # 1 itself is tried first.
-        middle = high if step == 0 else (low + high) / 2
-        weights = (middle.unsqueeze(1) * log_weight).softmax(1)
-        enough = 1 / weights.square().sum(1) >= least
-        low = torch.where(enough, middle, low)
-        high = torch.where(enough, high, middle)
-    return low

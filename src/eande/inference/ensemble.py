@@ -9,7 +9,7 @@ therefore an :class:`EmbedAndEmulate` like any other: one pass of its encoders p
 the emulators.
 
 C_j is estimated by prior draws. Where few of them come near a member's posterior they would weigh
-the members by chance, and proposals that do come near are taken (:mod:`.candidates`).
+the members by chance, and proposals that do come near are taken (:mod:`.nearby`).
 
 Reference:
     Hermans et al., *A Trust Crisis In Simulation-Based Inference?*, 2022 (ensembles are more
@@ -27,8 +27,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from eande.foundations.checks import InputError, show
-from eande.inference.candidates import closer_normalizer
 from eande.inference.model import EmbedAndEmulate
+from eande.inference.nearby import closer_normalizer
 from eande.inference.normalizer import (
     Normalizer,
     PriorBank,

@@ -95,6 +95,7 @@ _EDGE = 1.0
 # Numbers of data that pass through the encoder at a time during inference: 16 MB.
 _NUMBERS_AT_ONCE = 2**22
 _EMULATOR_ROWS = 16_384
+_CPU_ROWS = 4_096
 # Prior draws that summaries of many observations share.
 _SHARED_DRAWS = 20_000
 # A datum of more numbers than this is large: none is made up to try a network of ours on it.
@@ -830,8 +831,9 @@ class EmbeddedObservation:
 
     @property
     def rows(self) -> int:
-        """Parameters per pass of the emulator."""
-        return self.model.emulator_rows
+        """Parameters per pass of the emulator: on a CPU as many as its caches hold."""
+        rows = self.model.emulator_rows
+        return min(rows, _CPU_ROWS) if self.device.type == "cpu" else rows
 
     @property
     def support(self) -> Prior:

@@ -96,6 +96,12 @@ def normalizer_of_scores(scores: Tensor, inside: Tensor) -> Normalizer:
     return Normalizer(top[:, 0] + total.log() - math.log(draws), error, effective)
 
 
+def normalizer_of_weights(log_weights: Tensor) -> Normalizer:
+    """Estimate log C as the log of the mean weight of draws of each datum, (m, N)."""
+    everywhere = torch.ones(log_weights.shape[1], dtype=torch.bool, device=log_weights.device)
+    return normalizer_of_scores(log_weights, everywhere)
+
+
 def join_normalizers(parts: Sequence[Normalizer]) -> Normalizer:
     """Return the normalisers of all data, given in parts."""
     return Normalizer(

@@ -293,9 +293,8 @@ class Posterior:
             n: how many.
             seed: same seed, same samples.
             sampler: ``"rejection"`` (exact), ``"guided"`` (proposals from near the posterior,
-                accepted or rejected, or the steps of short chains), ``"tempered"``,
-                ``"importance"`` (prior draws by their weights), ``"bank"`` (rejection among prior
-                draws), or a function
+                accepted or rejected), ``"tempered"``, ``"importance"`` (prior draws by their
+                weights), ``"bank"`` (rejection among prior draws), or a function
                 ``sampler(posterior, n, seed=seed, **options) -> (phi, info)``. By default the rule
                 of :mod:`eande.inference.samplers.choose`: acceptance–rejection of prior draws
                 where these promise that it is quick, else a guide, else tempering.

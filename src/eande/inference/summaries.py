@@ -2,7 +2,7 @@
 
 Prior draws weighted by e^s are every posterior at once: means, standard deviations and quantiles
 follow from the weights, and nothing is sampled. Posteriors that few of them come near get draws of
-their own, from proposals that do (:mod:`.candidates`), weighted likewise.
+their own, from proposals that do (:mod:`.nearby`), weighted likewise.
 """
 
 from collections.abc import Sequence
@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from eande.foundations.seeds import derive_seed
-from eande.inference.candidates import DATA_AT_ONCE, Emulating, draws_near, scores_of
 from eande.inference.derived import Derived, add_derived
+from eande.inference.guide import Emulating
+from eande.inference.nearby import DATA_AT_ONCE, draws_near
 from eande.inference.normalizer import ENOUGH_DRAWS, PriorBank
 from eande.inference.summary import Summary
 
@@ -96,16 +97,17 @@ def summarize_weighed(
             break
         batches = short.split(DATA_AT_ONCE)
         for some in track(batches, "proposing", disable=not progress, transient=True):
-            phi, log_weight = draws_near(
-                scores_of(model, f[some]),
-                model.prior,
-                bank.phi,
+            _, drawn = draws_near(
+                model,
+                f[some],
+                bank,
                 samples,
                 seed=derive_seed(seed, int(thorough)),
                 thorough=thorough,
             )
-            _, flat = add_derived(model.prior.names, phi.flatten(0, 1), derived)
-            near = _Numbers(_weigh(log_weight, flat.unflatten(0, phi.shape[:2]), level))
+            _, flat = add_derived(model.prior.names, drawn.phi.flatten(0, 1), derived)
+            own = flat.unflatten(0, drawn.phi.shape[:2])
+            near = _Numbers(_weigh(drawn.log_weight, own, level))
             better = near.effective > found.effective[some]
             found.put(some[better], near.of(better))
             nearby[some[better]] = True

@@ -19,7 +19,8 @@ import torch
 from torch import Tensor
 
 from eande.foundations.seeds import derive_seed
-from eande.inference.candidates import Candidates, propose_candidates, scores_of
+from eande.inference.candidates import Candidates, propose_candidates
+from eande.inference.guide import DataScores
 from eande.inference.model import EmbedAndEmulate
 from eande.inference.normalizer import (
     ENOUGH_DRAWS,
@@ -187,7 +188,7 @@ class QuickScore:
     def log_ratios(self, model: EmbedAndEmulate, candidates: Candidates) -> Tensor:
         """Return log r of the pairs (m,), by their candidates."""
         f = self.held_out.embedded(model)
-        return candidates.log_ratio(scores_of(model, f)(candidates.phi))
+        return candidates.log_ratio(DataScores(model, f)(candidates.phi))
 
     def _by_prior_draws(self, model: EmbedAndEmulate) -> tuple[Tensor, float]:
         """Return log r of the pairs (m,), and the median of their effective draws."""
@@ -218,7 +219,7 @@ class QuickScore:
         phi = self.held_out.simulations.phi.to(model.device)
         f = self.held_out.embedded(model)
         state.candidates = propose_candidates(
-            scores_of(model, f), model.prior, phi, _QUICK_CANDIDATES, seed=self.seed
+            DataScores(model, f), model.prior, phi, _QUICK_CANDIDATES, seed=self.seed
         )
         found = self.log_ratios(model, state.candidates)
         state.candidates = state.candidates._replace(reached=found.mean().item())
@@ -249,7 +250,7 @@ def held_out_log_ratios(model: EmbedAndEmulate, held_out: HeldOut, seed: int) ->
         total = torch.logaddexp(normalizer.log_value[short] + math.log(draws), own[short])
         found[short] = own[short] - total + math.log(draws + 1)
     elif short.any():
-        scores = scores_of(model, f[short])
+        scores = DataScores(model, f[short])
         candidates = propose_candidates(
             scores,
             model.prior,

@@ -1,4 +1,6 @@
-"""A Gaussian mixture fitted to particles, a proposal of the tempered and the guided sampler.
+"""Gaussian mixtures fitted to particles: proposals of the tempered sampler and of guides.
+
+There is one for each of m data; a single posterior is a datum alone.
 
 References:
     Dempster, Laird and Rubin, *Maximum likelihood from incomplete data via the EM algorithm*, 1977;
@@ -19,15 +21,17 @@ _ITERATIONS = 12
 _FITTED_PARTICLES = 4_000
 # Counts added to every component, so that none has the weight zero.
 _PSEUDO_COUNT = 1e-2
+# Numbers computed at once, of all particles, components and coordinates: 4 MB, which caches hold.
+_NUMBERS_AT_ONCE = 1_000_000
 
 
 class GaussianMixture(NamedTuple):
-    """A mixture of K Gaussians in D coordinates.
+    """Mixtures of K Gaussians in D coordinates, one for each of m data.
 
     Args:
-        location: mean of the particles (D,).
-        scale: standard deviation of the particles (D,).
-        components: the mixture of the standardised particles.
+        location: mean of the particles (m, 1, D).
+        scale: standard deviation of the particles (m, 1, D).
+        components: the mixtures of the standardised particles.
     """
 
     location: Tensor
@@ -35,13 +39,34 @@ class GaussianMixture(NamedTuple):
     components: _Components
 
     def log_prob(self, x: Tensor) -> Tensor:
-        """Return the log density, (n, D) → (n,), in float64."""
-        z = (x - self.location) / self.scale
-        log_volume = self.scale.log().sum() + len(self.scale) / 2 * math.log(2 * math.pi)
-        return self.components.log_joint(z).logsumexp(-1).double() - log_volume
+        """Return the log density, (m, n, D) → (m, n), in float64."""
+        log_volume = self.scale.double().log().sum(2) + x.shape[2] / 2 * math.log(2 * math.pi)
+        found = [
+            self.components.log_joint(self._standardized(part)).logsumexp(2)
+            for part in x.split(self._rows(), dim=1)
+        ]
+        return torch.cat(found, dim=1).double() - log_volume
+
+    def of(self, rows: Tensor) -> GaussianMixture:
+        """Return the mixtures of some data."""
+        components = _Components(*(part[rows] for part in self.components))
+        return GaussianMixture(self.location[rows], self.scale[rows], components)
+
+    def replaced(self, rows: Tensor, others: GaussianMixture) -> GaussianMixture:
+        """Return the mixtures of all data, those of some rows taken from others."""
+
+        def merged(all_data: Tensor, some: Tensor) -> Tensor:
+            return all_data.index_copy(0, rows, some)
+
+        pairs = zip(self.components, others.components, strict=True)
+        return GaussianMixture(
+            merged(self.location, others.location),
+            merged(self.scale, others.scale),
+            _Components(*(merged(mine, theirs) for mine, theirs in pairs)),
+        )
 
     def widened(self, times: float) -> GaussianMixture:
-        """Return the mixture with components so many times as wide."""
+        """Return the mixtures with components so many times as wide."""
         factors = times * self.components.factors
         inverses = self.components.inverses / times
         return self._replace(
@@ -49,32 +74,44 @@ class GaussianMixture(NamedTuple):
         )
 
     def joined(self, other: GaussianMixture, share: float) -> GaussianMixture:
-        """Return a mixture that has that share of another one of the same particles."""
+        """Return mixtures that have that share of others, of the same particles."""
         weights, *rest = zip(self.components, other.components, strict=True)
-        mixed = torch.cat([(1 - share) * weights[0], share * weights[1]])
-        return self._replace(components=_Components(mixed, *map(torch.cat, rest)))
+        mixed = torch.cat([(1 - share) * weights[0], share * weights[1]], dim=1)
+        return self._replace(
+            components=_Components(mixed, *(torch.cat(part, dim=1) for part in rest))
+        )
 
     def sample(self, n: int, stream: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Draw ``n`` points, and return them with their offsets from their components' means."""
+        """Draw ``n`` points of each, (m, n, D), with their offsets from their components' means."""
         weights, means, factors, _ = self.components
         component = torch.multinomial(weights, n, replacement=True, generator=stream)
-        counts = component.bincount(minlength=len(weights))
-        noise = torch.randn(n, len(self.location), generator=stream, device=means.device)
-        # Sorted by component, for one matrix product each, then shuffled.
-        parts = noise.split(counts.tolist())
-        offsets = torch.cat([part @ factor.T for part, factor in zip(parts, factors, strict=True)])
-        points = offsets + means.repeat_interleave(counts, 0)
-        order = torch.randperm(n, generator=stream, device=means.device)
-        return self.location + points[order] * self.scale, offsets[order] * self.scale
+        shape = (len(weights), n, means.shape[2])
+        noise = torch.randn(shape, generator=stream, device=means.device)
+        datum = torch.arange(len(weights), device=means.device).unsqueeze(1)
+        parts = zip(
+            component.split(self._rows(), dim=1), noise.split(self._rows(), dim=1), strict=True
+        )
+        offsets = torch.cat(
+            [(factors[datum, own] @ part.unsqueeze(3)).squeeze(3) for own, part in parts], dim=1
+        )
+        points = offsets + means[datum, component]
+        return self.location + points * self.scale, offsets * self.scale
+
+    def _standardized(self, x: Tensor) -> Tensor:
+        return ((x - self.location) / self.scale).float()
+
+    def _rows(self) -> int:
+        """Return how many points of each to look at together."""
+        return max(1, _NUMBERS_AT_ONCE // self.components.means.numel())
 
 
 class _Components(NamedTuple):
-    """The components of a mixture in standardised coordinates.
+    """The components of mixtures in standardised coordinates.
 
     Args:
-        weights: (K,).
-        means: (K, D).
-        factors: Cholesky factors of the covariances, (K, D, D).
+        weights: (m, K).
+        means: (m, K, D).
+        factors: Cholesky factors of the covariances, (m, K, D, D).
         inverses: their inverses.
     """
 
@@ -83,19 +120,43 @@ class _Components(NamedTuple):
     factors: Tensor
     inverses: Tensor
 
+    def single(self) -> _Components:
+        """Return the same in float32."""
+        return _Components(*(part.float() for part in self))
+
+    def log_joint_by(self, moments: Tensor) -> Tensor:
+        """Return log weight plus log density (up to a constant) of each component, (m, n, K).
+
+        Args:
+            moments: of the points, in float64.
+        """
+        precision = self.inverses.transpose(2, 3) @ self.inverses
+        towards = (precision @ self.means.unsqueeze(3)).squeeze(3)
+        constant = self.weights.log() + self._log_determinants()
+        constant = constant - (towards * self.means).sum(2) / 2
+        coefficients = torch.cat([towards, -precision.flatten(2) / 2], dim=2)
+        return torch.baddbmm(constant.unsqueeze(1), moments, coefficients.transpose(1, 2))
+
+    def _log_determinants(self) -> Tensor:
+        return self.inverses.diagonal(dim1=2, dim2=3).log().sum(2)
+
     def log_joint(self, z: Tensor) -> Tensor:
-        """Return log weight plus log density (up to a constant) of each component, (n, K)."""
-        squares = [
-            (((z - mean) @ inverse.T) ** 2).sum(-1)
-            for mean, inverse in zip(self.means, self.inverses, strict=True)
-        ]
-        log_determinants = self.inverses.diagonal(dim1=1, dim2=2).log().sum(-1)
-        joint: Tensor = self.weights.log() + log_determinants - torch.stack(squares, -1) / 2
+        """Return log weight plus log density (up to a constant) of each component, (m, n, K)."""
+        count, dimension = self.means.shape[1:]
+        # All components by one product: (z − μ) L⁻ᵀ.
+        to_white = self.inverses.permute(0, 3, 1, 2).flatten(2)
+        centres = (self.inverses @ self.means.unsqueeze(3)).flatten(1).unsqueeze(1)
+        white = torch.baddbmm(centres, z, to_white, beta=-1)
+        squares = white.unflatten(2, (count, dimension)).square().sum(3)
+        constant = self.weights.log() + self._log_determinants()
+        joint: Tensor = constant.unsqueeze(1) - squares / 2
         return joint
 
 
-def fit_gaussian_mixture(x: Tensor, components: int, stream: torch.Generator) -> GaussianMixture:
-    """Fit a mixture to particles (n, D) by expectation–maximisation.
+def fit_gaussian_mixture(
+    x: Tensor, components: int, stream: torch.Generator, *, iterations: int = _ITERATIONS
+) -> GaussianMixture:
+    """Fit a mixture to the particles (m, n, D) of each datum by expectation–maximisation.
 
     The weights of the result are the square roots of the fitted ones, normalised: rare components
     are proposed more often than they occur, so that small modes exchange particles with large ones.
@@ -104,50 +165,67 @@ def fit_gaussian_mixture(x: Tensor, components: int, stream: torch.Generator) ->
         x: the particles.
         components: K.
         stream: chooses the particles to fit and the initial means.
+        iterations: of expectation–maximisation.
     """
-    location = x.mean(0)
-    scale = x.std(0).clamp_min(1e-30)
-    rows = torch.randperm(len(x), generator=stream, device=x.device)[:_FITTED_PARTICLES]
-    z = (x[rows] - location) / scale
-    nearest = torch.cdist(z, _initial_means(z, components, stream)).argmin(1)
-    fitted = _maximize(z, functional.one_hot(nearest, components).to(z.dtype))
-    for _ in range(_ITERATIONS - 1):
-        fitted = _maximize(z, fitted.log_joint(z).softmax(-1))
+    location = x.mean(1, keepdim=True)
+    scale = x.std(1, keepdim=True).clamp_min(1e-30)
+    rows = torch.randperm(x.shape[1], generator=stream, device=x.device)[:_FITTED_PARTICLES]
+    z = (x[:, rows] - location) / scale
+    moments = _moments(z)
+    if components == 1:
+        fitted = _maximize(moments, torch.ones_like(moments[:, :, :1]))
+        return GaussianMixture(location, scale, fitted.single())
+    nearest = torch.cdist(z, _initial_means(z, components, stream)).argmin(2)
+    fitted = _maximize(moments, functional.one_hot(nearest, components).double())
+    for _ in range(iterations - 1):
+        fitted = _maximize(moments, fitted.log_joint_by(moments).softmax(2))
     roots = fitted.weights.sqrt()
-    return GaussianMixture(location, scale, fitted._replace(weights=roots / roots.sum()))
+    weights = roots / roots.sum(1, keepdim=True)
+    return GaussianMixture(location, scale, fitted._replace(weights=weights).single())
+
+
+def _moments(z: Tensor) -> Tensor:
+    """Return the coordinates and their products, (m, n, D) → (m, n, D + D²), in float64.
+
+    Means, covariances and log densities are products of matrices with these. Float64, because a
+    mode may be narrow beside the distances between modes.
+    """
+    z = z.double()
+    return torch.cat([z, (z.unsqueeze(3) * z.unsqueeze(2)).flatten(2)], dim=2)
 
 
 def _initial_means(z: Tensor, components: int, stream: torch.Generator) -> Tensor:
-    """Choose particles to start from, (K, D): the farthest ones, then by k-means++.
+    """Choose particles to start from, (m, K, D): the farthest ones, then by k-means++.
 
     The farthest come first because a mode of few particles must get a component, too.
     """
-    means = z[:1]
-    distance = z.new_full((len(z),), torch.inf)
+    datum = torch.arange(len(z), device=z.device)
+    means = [z[:, 0]]
+    distance = z.new_full(z.shape[:2], torch.inf)
     for turn in range(components - 1):
-        distance = torch.minimum(distance, ((z - means[-1]) ** 2).sum(-1))
+        distance = torch.minimum(distance, (z - means[-1].unsqueeze(1)).square().sum(2))
         if 2 * turn < components:
-            chosen = distance.argmax().view(1)
+            chosen = distance.argmax(1)
         else:
-            chosen = torch.multinomial(distance.clamp_min(1e-30), 1, generator=stream)
-        means = torch.cat([means, z[chosen]])
-    return means
+            chosen = torch.multinomial(distance.clamp_min(1e-30), 1, generator=stream)[:, 0]
+        means.append(z[datum, chosen])
+    return torch.stack(means, dim=1)
 
 
-def _maximize(z: Tensor, responsibilities: Tensor) -> _Components:
-    """Return the components of highest likelihood for given responsibilities (n, K)."""
-    rows, dimension = z.shape
-    counts = responsibilities.sum(0)
-    means = responsibilities.T @ z / counts.clamp_min(1e-6).unsqueeze(-1)
-    scatter = torch.stack(
-        [
-            ((z - mean) * share.unsqueeze(-1)).T @ (z - mean)
-            for mean, share in zip(means, responsibilities.T, strict=True)
-        ]
-    )
+def _maximize(moments: Tensor, responsibilities: Tensor) -> _Components:
+    """Return the components of highest likelihood for given responsibilities (m, n, K)."""
+    rows = moments.shape[1]
+    dimension = math.isqrt(moments.shape[2])
+    counts = responsibilities.sum(1)
+    sums = responsibilities.transpose(1, 2) @ moments
+    means = sums[:, :, :dimension] / counts.clamp_min(1e-6).unsqueeze(2)
+    squares = counts[:, :, None, None] * means.unsqueeze(3) * means.unsqueeze(2)
+    scatter = sums[:, :, dimension:].unflatten(2, (dimension, dimension)) - squares
     # Shrink towards the variances common to all components: some have few particles.
-    pooled = torch.diag(scatter.diagonal(dim1=1, dim2=2).sum(0) / rows + 1e-6)
-    covariances = (scatter + dimension * pooled) / (counts + dimension).view(-1, 1, 1)
+    pooled = torch.diag_embed(scatter.diagonal(dim1=2, dim2=3).sum(1) / rows + 1e-6).unsqueeze(1)
+    covariances = (scatter + dimension * pooled) / (counts + dimension)[:, :, None, None]
     factors = torch.linalg.cholesky(covariances)
-    weights = (counts + _PSEUDO_COUNT) / (counts + _PSEUDO_COUNT).sum()
-    return _Components(weights, means, factors, torch.linalg.inv(factors))
+    weights = (counts + _PSEUDO_COUNT) / (counts + _PSEUDO_COUNT).sum(1, keepdim=True)
+    identity = torch.eye(dimension, dtype=factors.dtype, device=factors.device)
+    inverses = torch.linalg.solve_triangular(factors, identity.expand_as(factors), upper=False)
+    return _Components(weights, means, factors, inverses)

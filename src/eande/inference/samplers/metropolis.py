@@ -73,7 +73,7 @@ def move(
     Args:
         target: the posterior, which is raised to the exponent.
         particles: what to move.
-        mixture: proposes the jumps and the steps of the random walks.
+        mixture: of one datum, proposes the jumps and the steps of the random walks.
         exponent: β.
         step: size of the random walks' steps.
         jumps: how many of the moves are jumps.
@@ -82,17 +82,17 @@ def move(
     size = len(particles.x)
     jump_acceptance = []
     walk_acceptance = []
-    log_q = mixture.log_prob(particles.x)
+    log_q = mixture.log_prob(particles.x.unsqueeze(0))[0]
     for _ in range(jumps):
-        x, _ = mixture.sample(size, stream)
-        proposed_log_q = mixture.log_prob(x)
+        x = mixture.sample(size, stream)[0][0]
+        proposed_log_q = mixture.log_prob(x.unsqueeze(0))[0]
         hastings = log_q - proposed_log_q
         particles, accepted = _accept(target, particles, x, hastings, exponent, stream)
         log_q = torch.where(accepted, proposed_log_q, log_q)
         jump_acceptance.append(_rate(accepted))
     symmetric = torch.zeros_like(log_q)
     for _ in range(MOVES - jumps):
-        _, offset = mixture.sample(size, stream)
+        offset = mixture.sample(size, stream)[1][0]
         x = particles.x + step * offset
         particles, accepted = _accept(target, particles, x, symmetric, exponent, stream)
         walk_acceptance.append(_rate(accepted))

@@ -219,7 +219,7 @@ def decorrelate(
 
     Ends early, and says so, where the next round would exceed the budget.
     """
-    mixture = fit_gaussian_mixture(state.particles.x, _COMPONENTS, stream)
+    mixture = fit_gaussian_mixture(state.particles.x.unsqueeze(0), _COMPONENTS, stream)
     start = _statistics(state.particles)
     evaluations = MOVES * len(state.particles.x)
     temperature = Temperature(state.exponent, 1.0, [], [], complete=True)

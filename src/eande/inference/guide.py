@@ -1,0 +1,270 @@
+r"""Guides: proposals from near posteriors, found for many data at once, or for one.
+
+Where data say much, few prior draws come near a posterior. So a proposal q is found for each datum,
+in rounds, from prior draws on:
+
+1. Points have the weights (p e^s / q)^β, with β as large as leaves an effective sample size of a
+   quarter of them. By these they are resampled.
+2. A Gaussian mixture is fitted to them, for several modes, and one Gaussian, for many parameters.
+   The next q is made of both, of the same with wider components and of a tenth of the prior, and
+   gives the next points.
+3. From β = 1 on, rounds end when the weights become no more even.
+
+Whatever q is, the mean of p e^s / q over its draws is C, with an error that their spread tells; a
+poor one costs draws. A mode that no round has come near is as hard to find as one that no prior
+draw is near.
+
+References:
+    Cappé, Guillin, Marin and Robert, *Population Monte Carlo*, 2004;
+    Hesterberg, *Weighted average importance sampling and defensive mixture distributions*, 1995.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol, Self
+
+import torch
+from torch import Tensor
+
+from eande.foundations.seeds import derive_seed
+from eande.inference.normalizer import Normalizer, normalizer_of_weights
+from eande.inference.samplers.gaussian_mixture import GaussianMixture, fit_gaussian_mixture
+from eande.inference.samplers.resampling import largest_exponents, rows_of, systematic_resampling
+from eande.priors.prior import Prior
+from eande.similarities.similarity import Similarity
+
+_ROUNDS = 20
+# Of expectation–maximisation, at the posteriors themselves and on the way there.
+_ITERATIONS = 12
+_FEW_ITERATIONS = 4
+# The effective sample size that weights must leave, as a share of the points.
+_EFFECTIVE_SHARE = 0.25
+# What a proposal is made of, beside the fitted mixture.
+_SHARE_OF_PRIOR = 0.1
+_SHARE_OF_WHOLE = 0.4
+_SHARE_OF_WIDE = 0.2
+_TIMES_AS_WIDE = 2.0
+# A round at the posterior itself that makes weights by less than this factor more even is the last.
+_WORTHWHILE = 1.1
+
+
+class Scores(Protocol):
+    """The scores of m data as functions of parameters of their own."""
+
+    def __call__(self, phi: Tensor) -> Tensor:
+        """Return s of parameters (m, k, D), (m, k)."""
+
+    def of(self, rows: Tensor) -> Self:
+        """Return those of some data."""
+
+
+class Emulating(Protocol):
+    """What is needed here of a model."""
+
+    similarity: Similarity
+    prior: Prior
+    emulator_rows: int
+
+    def emulate_all(self, phi: Tensor) -> Tensor:
+        """Emulate parameters, (m, D) → (m, n)."""
+
+
+@dataclass(frozen=True)
+class DataScores:
+    """The scores of embedded data.
+
+    Args:
+        model: what embedded them.
+        f: f(y), (m, n).
+    """
+
+    model: Emulating
+    f: Tensor
+
+    def __call__(self, phi: Tensor) -> Tensor:
+        """Return s of parameters (m, k, D), or (1, k, D) where all data share them, (m, k)."""
+        similarity = self.model.similarity
+        if len(phi) == 1:
+            return similarity.score(self.f, self.model.emulate_all(phi[0]))
+        # As many data at a time as the emulator takes rows.
+        data = max(1, self.model.emulator_rows // phi.shape[1])
+        parts = []
+        for own, near in zip(self.f.split(data), phi.split(data), strict=True):
+            g = self.model.emulate_all(near.flatten(0, 1)).unflatten(0, near.shape[:2])
+            parts.append(similarity.grouped_score(own, g))
+        return torch.cat(parts)
+
+    def of(self, rows: Tensor) -> DataScores:
+        """Return those of some data."""
+        return DataScores(self.model, self.f[rows])
+
+
+class Weighted(NamedTuple):
+    """Draws of proposals q, for each of m data its own.
+
+    Args:
+        phi: parameters (m, n, D).
+        score: s of each (m, n).
+        prior_ratio: log p − log q of each (m, n).
+    """
+
+    phi: Tensor
+    score: Tensor
+    prior_ratio: Tensor
+
+    @property
+    def log_weight(self) -> Tensor:
+        """The log of p e^s / q, whose mean is C, (m, n)."""
+        return self.score + self.prior_ratio
+
+    def joined(self, others: Weighted) -> Weighted:
+        """Return these draws and others of the same data."""
+        pairs = zip(self, others, strict=True)
+        return Weighted(*(torch.cat(pair, dim=1) for pair in pairs))
+
+
+class Guide(NamedTuple):
+    """Proposals in unconstrained coordinates, for each of m data its own.
+
+    Args:
+        mixture: fitted to the last points.
+        prior: of the parameters.
+    """
+
+    mixture: GaussianMixture
+    prior: Prior
+
+    def draw(self, n: int, seed: int) -> Tensor:
+        """Draw ``n`` points for each datum, (m, n, D)."""
+        device = self.mixture.location.device
+        stream = torch.Generator(device).manual_seed(derive_seed(seed, "guide"))
+        x, _ = self.mixture.sample(n, stream)
+        free = torch.rand(x.shape[:2], generator=stream, device=device) < _SHARE_OF_PRIOR
+        count = int(free.sum())
+        phi = self.prior.sample(max(1, count), seed=derive_seed(seed, "free"))
+        x[free] = self.prior.unconstrain(phi.to(device)).to(x)[:count]
+        return x
+
+    def prior_ratio(self, x: Tensor) -> Tensor:
+        """Return log p − log q of points (m, n, D), (m, n); minus infinity where p is 0."""
+        log_prior = self.prior.unconstrained_log_prob(x.flatten(0, 1)).view(x.shape[:2])
+        parts = (
+            self.mixture.log_prob(x) + math.log(1 - _SHARE_OF_PRIOR),
+            log_prior + math.log(_SHARE_OF_PRIOR),
+        )
+        outside = log_prior == -torch.inf
+        return (log_prior - torch.logaddexp(*parts)).masked_fill(outside, -torch.inf)
+
+    def weigh(self, scores: Scores, x: Tensor) -> Weighted:
+        """Return points (m, n, D) as parameters, with what their weights are made of."""
+        phi = self.prior.constrain(x.flatten(0, 1)).float().view(x.shape)
+        # NaN where parameters are so large that the emulator overflows: nothing lies there.
+        score = scores(phi).double().nan_to_num(nan=-torch.inf, neginf=-torch.inf)
+        return Weighted(phi, score, self.prior_ratio(x))
+
+    def of(self, rows: Tensor) -> Guide:
+        """Return the proposals for some data."""
+        return self._replace(mixture=self.mixture.of(rows))
+
+
+class Guides(NamedTuple):
+    """Guides of m data, and what they are judged by.
+
+    Args:
+        guide: the proposals.
+        log_weight: of points that they drew, (m, n).
+        exponent: β of the points that each was fitted to, (m,).
+        rounds: in which they were found.
+        evaluations: scores computed for each datum at most.
+    """
+
+    guide: Guide
+    log_weight: Tensor
+    exponent: Tensor
+    rounds: int
+    evaluations: int
+
+    def normalizer(self) -> Normalizer:
+        """Return log C of each datum."""
+        return normalizer_of_weights(self.log_weight)
+
+
+def find_guides(
+    scores: Scores,
+    prior: Prior,
+    pool: Tensor,
+    pool_scores: Tensor,
+    *,
+    points: int,
+    components: int,
+    seed: int,
+) -> Guides:
+    """Find proposals for m data at once.
+
+    Args:
+        scores: of the data.
+        prior: with a density.
+        pool: draws of it, where rounds begin, (N, D).
+        pool_scores: their scores (m, N), finite for one at least.
+        points: of a round.
+        components: of the mixtures.
+        seed: same seed and data, same proposals.
+    """
+    stream = torch.Generator(pool.device).manual_seed(derive_seed(seed, "guided"))
+    x = prior.unconstrain(pool).unsqueeze(0)
+    log_weight = pool_scores.double().nan_to_num(nan=-torch.inf, neginf=-torch.inf)
+    finite = torch.isfinite(log_weight).sum(1)
+    least = (finite / 2).clamp(max=_EFFECTIVE_SHARE * points).double()
+    # All data are looked at until their own weights become no more even.
+    rows = torch.arange(len(log_weight), device=pool.device)
+    best: Guides | None = None
+    for number in range(1, _ROUNDS + 1):
+        exponent = largest_exponents(log_weight, least)
+        weights = (exponent.unsqueeze(1) * log_weight).softmax(1)
+        centres = rows_of(x, systematic_resampling(weights, points, stream))
+        # On the way few iterations do.
+        iterations = _ITERATIONS if bool((exponent == 1).any()) else _FEW_ITERATIONS
+        guide = Guide(_around(centres, components, stream, iterations), prior)
+        x = guide.draw(points, derive_seed(seed, "round", number))
+        log_weight = guide.weigh(scores, x).log_weight
+        found = Guides(guide, log_weight, exponent, number, number * points)
+        if best is None:
+            best = found
+            better = torch.ones_like(exponent, dtype=torch.bool)
+        else:
+            best, better = _better(best, rows, found)
+        if not better.any():
+            break
+        rows, x, log_weight, scores = rows[better], x[better], log_weight[better], scores.of(better)
+        least = torch.full_like(log_weight[:, 0], _EFFECTIVE_SHARE * points)
+    assert best is not None
+    return best._replace(rounds=number, evaluations=number * points)
+
+
+def _better(known: Guides, rows: Tensor, found: Guides) -> tuple[Guides, Tensor]:
+    """Return the better guides of all data, and for which rows another round is worth while."""
+    share = found.normalizer().effective_draws
+    known_share = known.normalizer().effective_draws[rows]
+    early = known.exponent[rows] < 1
+    kept = early | (share > known_share)
+    chosen = rows[kept]
+    guide = known.guide._replace(
+        mixture=known.guide.mixture.replaced(chosen, found.guide.mixture.of(kept))
+    )
+    best = known._replace(
+        guide=guide,
+        log_weight=known.log_weight.index_copy(0, chosen, found.log_weight[kept]),
+        exponent=known.exponent.index_copy(0, chosen, found.exponent[kept]),
+    )
+    return best, early | (share >= _WORTHWHILE * known_share)
+
+
+def _around(
+    x: Tensor, components: int, stream: torch.Generator, iterations: int
+) -> GaussianMixture:
+    """Return mixtures around points: several Gaussians, one for all, and wider ones."""
+    mixture = fit_gaussian_mixture(x, components, stream, iterations=iterations)
+    mixture = mixture.joined(fit_gaussian_mixture(x, 1, stream), _SHARE_OF_WHOLE)
+    return mixture.joined(mixture.widened(_TIMES_AS_WIDE), _SHARE_OF_WIDE)
