@@ -236,7 +236,7 @@ def test_reading_needs_xarray_only_where_it_is_used(npz, monkeypatch):
     as_netcdf(npz / "run.nc", PHI[0], Y[0])
     monkeypatch.setitem(sys.modules, "xarray", None)
     assert len(Simulations.from_files(npz.glob("*.npz"))) == N
-    hint = r" needs xarray: pip install 'embed-and-emulate\[scale\]'"
+    hint = r" needs xarray: pip install xarray h5netcdf"
     with pytest.raises(ImportError, match="a NetCDF file" + hint):
         Simulations.from_files(npz)
     with pytest.raises(ImportError, match=r"Simulations\.from_xarray" + hint):

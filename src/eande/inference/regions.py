@@ -3,9 +3,9 @@ r"""Regions of high posterior density, as numbers: what a prior is truncated to.
     R = ⋃_o {φ : log r̂(φ, y_o) ≥ t_o}
 
 The level sets of the ratio are the smallest regions that there are: among all that hold a given
-share of a posterior, {r̂ ≥ t} has the least mass under the prior (Neyman and Pearson), and it is the
-same in whatever coordinates. Of a model nothing is kept but its emulators, the embeddings of the
-observations and the thresholds; neither an encoder nor data. Near the edge all is computed in
+share of a posterior, {r̂ ≥ t} has the least mass under the prior (Neyman and Pearson), and it is
+the same in whatever coordinates. Of a model nothing is kept but its emulators, the embeddings of
+the observations and the thresholds; neither an encoder nor data. Near the edge all is computed in
 float64, so that a point lies on one side of it whatever others it comes with.
 """
 

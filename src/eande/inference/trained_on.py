@@ -4,16 +4,19 @@ What a model has seen in training says nothing of how well it does on other data
 passes it by mistake would notice.
 """
 
+import math
 from collections.abc import Iterable
 
 import torch
 
 from eande.simulation.read.simulations import Simulations
-from eande.simulation.read.sources import digest
+from eande.simulation.read.sources import Rows, digest
 
 # Kept of the training simulations; and looked at, of others, at most.
 KEPT = 32
 _LOOKED_AT = 20_000
+# So many numbers of a datum, at least, are read to know it again.
+NUMBERS = 1_000
 
 
 def digests_of_some(simulations: Simulations) -> tuple[str, ...]:
@@ -45,8 +48,11 @@ def known_again(digests: Iterable[str], simulations: Simulations) -> int:
 
 
 def _digest_of_data(simulations: Simulations, row: int) -> str:
-    # One at a time: data on disk may be large.
-    return digest(simulations.y[row : row + 1])
+    """Digest the end of a datum: a whole one may be large, and its beginning always the same."""
+    entries, *rest = simulations.y_shape
+    length = min(entries, math.ceil(NUMBERS / math.prod(rest)))
+    start = torch.tensor([entries - length])
+    return digest(Rows(simulations.y, torch.tensor([row])).windows(start, length))
 
 
 def _spread(count: int, most: int) -> torch.Tensor:

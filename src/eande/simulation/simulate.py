@@ -95,7 +95,7 @@ def simulate(
         ...     return np.exp(-phi * time) + 0.1 * rng.standard_normal((len(phi), 20))
         >>> prior = eande.BoxPrior([0], [5], names=["rate"])
         >>> simulate(simulator, prior, n=100, seed=0, progress=False)
-        Simulations(100 of 1 parameters and data of shape (20,))
+        Simulations(100 of rate and data of shape (20,))
     """
     # Everything is checked before a store is made or extended.
     _check(simulator, n, seed, design, block_size, timeout, failure_limit, redo, progress)

@@ -127,7 +127,7 @@ class Simulations:
             >>> path = folder / "opened.zarr"
             >>> made = eande.simulate(simulator, prior, n=20, store=path, progress=False)
             >>> Simulations.open(path)
-            Simulations(20 of 2 parameters and data of shape (10,))
+            Simulations(20 of slope, offset and data of shape (10,))
         """
         check_flag("verify", verify)
         # Here and not above: who has no store needs no zarr.
@@ -192,7 +192,7 @@ class Simulations:
             ...     {"rate": ("run", [0.1, 0.2, 0.3]), "level": (("run", "time"), np.ones((3, 7)))}
             ... )
             >>> Simulations.from_xarray(dataset, phi=["rate"], y="level", dimension="run")
-            Simulations(3 of 1 parameters and data of shape (7,))
+            Simulations(3 of rate and data of shape (7,))
         """
         return cls(*read_xarray(dataset, phi, y, dimension))
 
