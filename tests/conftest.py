@@ -1,5 +1,7 @@
 """What several tests share: small tasks with exact answers, and models fitted once."""
 
+import os
+
 import numpy as np
 import pytest
 import torch
@@ -16,6 +18,8 @@ from helpers import linear_task, several_members
 from helpers.models import quick_fit
 
 torch.set_num_threads(1)
+# Processes that tests begin, too: on a busy machine threads of one process wait for one another.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 # It has no examples, and the sources have another file of this name.
 collect_ignore = ["conftest.py"]
 
