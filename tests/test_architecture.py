@@ -45,6 +45,13 @@ def test_importing_the_package_loads_nothing_heavy():
     assert loaded_by("import eande", ["torch", "numpy", *HEAVY]) == []
 
 
+@pytest.mark.parametrize(("own", "expected"), [(None, "3000"), ("7", "7")])
+def test_threads_that_wait_go_to_sleep_early_unless_the_user_says_otherwise(own, expected):
+    set_first = f"os.environ['GOMP_SPINCOUNT'] = {own!r}" if own else ""
+    code = f"import os\nos.environ.pop('GOMP_SPINCOUNT', None)\n{set_first}\nimport eande"
+    assert run(f"{code}\nprint(os.environ['GOMP_SPINCOUNT'])").split() == [expected]
+
+
 def test_the_core_loads_torch_and_safetensors_only():
     assert loaded_by("import eande.inference.model, eande.training.losses", HEAVY) == []
 

@@ -27,6 +27,7 @@ The map, in the order in which data flow; no folder knows a later one::
     eande.cli           the command line
 """
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -64,6 +65,11 @@ if TYPE_CHECKING:
     from eande.training.settings import FitSettings
 
 __version__ = "0.1.0"
+
+# Threads of GNU's OpenMP, which torch has on Linux, spin while they wait for one another. Where
+# other programs run, too, a fit takes many times as long by that: here they go to sleep earlier.
+# It is read when torch is loaded, so that it does nothing where that came first.
+os.environ.setdefault("GOMP_SPINCOUNT", "3000")
 
 # Names are loaded when first asked for: `import eande` stays quick and needs nothing but Python.
 _HOMES = {
