@@ -66,16 +66,18 @@ def check_same(one, other):
 
 
 @pytest.mark.parametrize(
-    "kills",
+    ("steps", "kills"),
     [
-        pytest.param(1, marks=pytest.mark.thorough),
-        pytest.param(10, marks=pytest.mark.slow),
+        pytest.param(("run",), 2, marks=pytest.mark.thorough),
+        pytest.param(("run",), 10, marks=pytest.mark.slow),
+        pytest.param(STEPS, 10, marks=pytest.mark.slow),
     ],
+    ids=["run", "run, often", "each"],
 )
-def test_each_command_killed_and_run_again_completes_with_the_same_result(kills, tmp_path):
+def test_commands_killed_and_run_again_complete_with_the_same_result(steps, kills, tmp_path):
     whole = write_study(tmp_path / "whole", more=SLOWER)
     lengths = {}
-    for step in STEPS:
+    for step in steps:
         began = time.monotonic()
         finish(step, whole)
         lengths[step] = time.monotonic() - began
@@ -83,7 +85,7 @@ def test_each_command_killed_and_run_again_completes_with_the_same_result(kills,
     moments = random.Random(0)
     killed = write_study(tmp_path / "killed", more=SLOWER)
     ended = 0
-    for step in STEPS:
+    for step in steps:
         for _ in range(kills):
             process = start(step, killed)
             # Most of a short command is the import of torch: the rest is what is to be hit.
