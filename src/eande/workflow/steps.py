@@ -35,6 +35,7 @@ from eande.training.fit import fit
 from eande.training.prepare import call_fingerprint, training_prior
 from eande.training.settings import FitSettings
 from eande.workflow.folder import RunFolder, digest_file, digest_of
+from eande.workflow.reading import taken_for
 from eande.workflow.study import Study, read_observation, variable_of
 
 # Samples of an observation, unless another number is asked for.
@@ -100,9 +101,7 @@ def take_simulate(context: Context, *, n: int | None = None, executor: Any = Non
                 "simulate: expected a study with a simulator, got one whose simulations exist "
                 "already"
             )
-        shape = study.simulations.y_shape
-        read = f"of shape {show_shape(shape)}{_reading(study, shape)}"
-        text = f"{_count(study.simulations)} {read} exist already: nothing to simulate"
+        text = f"{_what(study, study.simulations)}; they exist already: nothing to simulate"
         return Taken("simulate", text, [], {"simulations": len(study.simulations)}, again=True)
     assert study.simulator is not None
     assert study.prior is not None
@@ -130,8 +129,7 @@ def take_simulate(context: Context, *, n: int | None = None, executor: Any = Non
     context.remember("simulate", inputs, wanted=n, simulations=len(simulations), failed=failed)
     content = {"simulations": len(simulations), "failed": failed, "y_shape": simulations.y_shape}
     again = there and before == len(simulations)
-    shape = simulations.y_shape
-    text = f"{_count(simulations)} of shape {show_shape(shape)}{_reading(study, shape)}"
+    text = _what(study, simulations)
     return Taken("simulate", text, [folder.store], content, again=again)
 
 
@@ -432,14 +430,10 @@ def _alike(shape: Sequence[int], other: Sequence[int]) -> bool:
     return [size for size in shape if size > 1] == [size for size in other if size > 1]
 
 
-def _reading(study: Study, shape: Sequence[int]) -> str:
-    """Say what data of two axes are taken for where the study does not say, for it may be wrong."""
-    if study.encoder is not None or len(shape) != 2:
-        return ""
-    return (
-        f', taken for series of {shape[0]} channel{'s' if shape[0] > 1 else ''} (encoder = "grid" for images, "set" for rows '
-        "in no order)"
-    )
+def _what(study: Study, simulations: Simulations) -> str:
+    """Return how many simulations there are, of what shape, and what that is taken for."""
+    read = taken_for(simulations) if study.encoder is None and study.views is None else ""
+    return f"{_count(simulations)} of shape {show_shape(simulations.y_shape)}{read}"
 
 
 def _extent(folder: RunFolder) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -79,7 +80,11 @@ from pathlib import Path
 import eande
 
 HERE = Path(__file__).parent
-simulations = eande.Simulations.from_files({where}, phi={phi}, y={y!r})
+simulations = eande.Simulations.from_files(
+    {where},
+    phi={phi},
+    y={y},  # what the data are called in the files; there are {variables}
+)
 
 # The law that the parameters of these simulations were drawn from. None takes their own values as
 # its draws; a density, and so modes and log_prob, there is only where the law is said:
@@ -131,17 +136,18 @@ def _for_files(path: Path, folder: Path) -> str:
         own = _parameters(found)
         names = [] if isinstance(own, str) else own
         size = found.shapes[own][0] if isinstance(own, str) and found.shapes[own] else len(names)
-        phi = repr(own)
-    y = _data(found, names if names else [phi.strip("'")])
+        phi = json.dumps(own, ensure_ascii=False)
+    y = _data(found, names if names else [phi.strip('"')])
     zeros = ", ".join(["0"] * size)
     ones = ", ".join(["1"] * size)
-    named = f", names={names}" if names else ""
+    named = f", names={json.dumps(names, ensure_ascii=False)}" if names else ""
     return _FROM_FILES.format(
         count=found.files,
         folder=folder.name,
         where=_from_here(path, folder),
         phi=phi,
-        y=y,
+        y=_quoted(y),
+        variables=", ".join(found.shapes),
         shape=found.shapes[y],
         prior=f"# prior = eande.BoxPrior([{zeros}], [{ones}]{named})",
     )
@@ -150,8 +156,13 @@ def _for_files(path: Path, folder: Path) -> str:
 def _from_here(study: Path, path: Path) -> str:
     """Return a path as a study file writes it, relative to itself where it can be."""
     if path.is_relative_to(study.parent):
-        return f"HERE / {str(path.relative_to(study.parent))!r}"
-    return repr(str(path))
+        return f"HERE / {_quoted(str(path.relative_to(study.parent)))}"
+    return _quoted(str(path))
+
+
+def _quoted(text: str) -> str:
+    """Return a text as Python writes it, in the quotes of this house."""
+    return json.dumps(text, ensure_ascii=False)
 
 
 def _parameters(found: Contents) -> str | list[str]:
