@@ -215,6 +215,9 @@ def test_a_table_that_is_no_simulation_is_refused_or_fails(tables):
         "run05.csv",
         "run07.csv",
     ]
+    good = read([tables / "run02.csv", tables / "run03.csv"], phi=PHI[:2], y="cases")
+    with pytest.raises(InputError, match=r"run03.csv, cases: .*broken='failed'\) finds all such"):
+        good.y[:]
     with pytest.raises(InputError, match=r"expected the parameters in a table beside the files"):
         read([tables / "run00.csv"], phi="R0", y="cases")
 

@@ -12,7 +12,7 @@ from eande.foundations.checks import InputError
 from eande.foundations.files import replacing, storing
 from eande.foundations.paths import as_path
 from eande.simulation.read.contents import Contents, look_into
-from eande.simulation.read.plain import TABLE
+from eande.simulation.read.plain import TABLE, WHOLE
 
 # Columns that say when or where a number was seen.
 _PLACES = ("time", "t", "day", "days", "date", "hour", "year", "step", "index", "x", "place", "")
@@ -84,6 +84,7 @@ simulations = eande.Simulations.from_files(
     {where},
     phi={phi},
     y={y},  # what the data are called in the files; there are {variables}
+    broken="failed",  # damaged files, or with NaN, count as failed simulations; "refuse" refuses
 )
 
 # The law that the parameters of these simulations were drawn from. None takes their own values as
@@ -147,7 +148,7 @@ def _for_files(path: Path, folder: Path) -> str:
         where=_from_here(path, folder),
         phi=phi,
         y=_quoted(y),
-        variables=", ".join(found.shapes),
+        variables=_variables(found),
         shape=found.shapes[y],
         prior=f"# prior = eande.BoxPrior([{zeros}], [{ones}]{named})",
     )
@@ -192,6 +193,14 @@ def _data(found: Contents, parameters: Sequence[str]) -> str:
         # One column, and all of them together: what stands beside it says when or where.
         return columns[0]
     return max(arrays, key=lambda name: math.prod(arrays[name]))
+
+
+def _variables(found: Contents) -> str:
+    """Return what there is to choose from, in words."""
+    columns = [name for name in found.shapes if name != WHOLE]
+    if found.first.suffix.lower() == TABLE and columns:
+        return f'{", ".join(columns)}; "{WHOLE}" is all of them'
+    return ", ".join(found.shapes)
 
 
 def _unclear(found: Contents, expected: str) -> InputError:

@@ -105,7 +105,7 @@ def _check_data(members: list[Member], y: str, progress: bool) -> None:
     datum = np.empty(source.y_shape, dtype=np.float32)
     for row, member in enumerate(_shown(good, "checking data", progress)):
         try:
-            source.read(row, 0, source.y_shape[0], datum)
+            source.look(row, 0, source.y_shape[0], datum)
         except InputError as error:
             member.reason = str(error)
 
@@ -182,6 +182,16 @@ class FileSource(Source):
         self._verified: set[Identity] = set()
 
     def read(self, row: int, start: int, stop: int, out: np.ndarray) -> None:
+        """Read from the file, or refuse it."""
+        try:
+            self.look(row, start, stop, out)
+        except InputError as error:
+            raise InputError(
+                f"{error}; from_files(…, broken='failed') finds all such files at once, and "
+                "counts them as failures"
+            ) from None
+
+    def look(self, row: int, start: int, stop: int, out: np.ndarray) -> None:
         """Read from the file; its shape must still be the expected one, its numbers finite."""
         path = self.files[row]
         name = f"{path}, {self.y}"
