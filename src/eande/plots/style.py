@@ -4,6 +4,10 @@ Reference:
     Okabe and Ito, *Color universal design*, 2008 (the colours).
 """
 
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 try:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -30,6 +34,15 @@ def plain(text: Text) -> Text:
     return text
 
 
+@contextmanager
+def unknown_letters_accepted() -> Iterator[None]:
+    """Draw names in scripts that the font has not, as boxes, without a warning for each letter."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="(?s)Glyph .* missing from font")
+        warnings.filterwarnings("ignore", message="Matplotlib currently does not support")
+        yield
+
+
 __all__ = [
     "ACCENT",
     "COLORS",
@@ -44,4 +57,5 @@ __all__ = [
     "StrMethodFormatter",
     "Text",
     "plain",
+    "unknown_letters_accepted",
 ]
