@@ -72,10 +72,11 @@ def check_same(one, other):
         pytest.param(10, marks=pytest.mark.slow),
     ],
 )
-def test_each_command_killed_and_run_again_completes_with_the_same_result(kills, tmp_path):
+@pytest.mark.parametrize("steps", [STEPS, ("run",)], ids=["step by step", "run"])
+def test_each_command_killed_and_run_again_completes_with_the_same_result(steps, kills, tmp_path):
     whole = write_study(tmp_path / "whole", more=SLOWER)
     lengths = {}
-    for step in STEPS:
+    for step in steps:
         began = time.monotonic()
         finish(step, whole)
         lengths[step] = time.monotonic() - began
@@ -83,7 +84,7 @@ def test_each_command_killed_and_run_again_completes_with_the_same_result(kills,
     moments = random.Random(0)
     killed = write_study(tmp_path / "killed", more=SLOWER)
     ended = 0
-    for step in STEPS:
+    for step in steps:
         for _ in range(kills):
             process = start(step, killed)
             # Most of a short command is the import of torch: the rest is what is to be hit.

@@ -6,6 +6,7 @@ first whether that is there already, made from the same things: then nothing is 
 
 from __future__ import annotations
 
+import difflib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -287,8 +288,11 @@ def override(settings: FitSettings, overrides: Mapping[str, Any]) -> FitSettings
     known = settings.describe()
     for name in overrides:
         if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            meant = f"; did you mean {near[0]}?" if near else ""
             raise InputError(
-                f"{name}: expected a setting of FitSettings, one of {', '.join(known)}, got another"
+                f"{name}: expected a setting of FitSettings, one of {', '.join(known)}, got "
+                f"another{meant}"
             )
     return replace(settings, **overrides)
 
