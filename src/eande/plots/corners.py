@@ -332,4 +332,5 @@ def _legend(figure: Figure, drawing: _Drawing, *, alone: bool) -> None:
     )
     # Afterwards: matplotlib leaves out labels that begin with an underscore.
     for text, (_, label) in zip(legend.get_texts(), entries, strict=True):
-        plain(text).set_text(label)
+        text.set_text(label)
+        plain(text)

@@ -31,6 +31,8 @@ def plain(text: Text) -> Text:
     """Make matplotlib write a text of the user's as it is: dollars are no formula."""
     text.set_parse_math(False)
     text.set_usetex(False)
+    # Half a letter, as damaged files have them, is none that could be drawn.
+    text.set_text(text.get_text().encode(errors="replace").decode())
     return text
 
 
