@@ -35,6 +35,16 @@ def test_a_study_from_the_first_command_to_the_last(tmp_path, monkeypatch):
     assert (tmp_path / "runs" / "point" / "report.html").stat().st_size > 50_000
     for path in ("point.py", "runs/point", "runs/point/simulations.zarr"):
         assert f"{path}: a " in done("info", path)
+    assert "runs/point" in done("info", ".")
+    for name, what in (
+        ("samples/observed.nc", "samples"),
+        ("samples/observed.json", "a summary of samples"),
+        ("diagnosis.json", "a diagnosis"),
+        ("report.json", "a report"),
+        ("report.html", "a report"),
+    ):
+        assert f"{name}: {what}\n" in done("info", f"runs/point/{name}")
+    assert "500 draw" in done("info", "runs/point/samples/observed.nc")
     assert "5 members" not in done("info", "runs/point/model.eande")
 
 
@@ -75,6 +85,7 @@ def test_new_writes_a_study_once(tmp_path):
         (["simulate", "point.py", "-n", "0"], "should be greater than or equal to 1"),
         (["simulate", "point.py", "--workers", "2", "--dask", "x"], "--workers or --dask"),
         (["fit", "point.py", "epochs"], "expected KEY=VALUE"),
+        (["info", "some.json"], "some.json, of something else"),
         (["fit", "point.py"], "type: eande simulate point.py"),
         (["sample", "point.py", "--observed", "nothing.npy"], "got nothing at"),
         (["info", "nothing"], "expected a study, run, store or model, got nothing"),
@@ -86,6 +97,7 @@ def test_new_writes_a_study_once(tmp_path):
 def test_silly_arguments_are_refused_in_one_line(arguments, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_study(tmp_path)
+    (tmp_path / "some.json").write_text('{"study": "of something else"}')
     said = refused(*arguments)
     assert message in said
     assert "Traceback" not in said

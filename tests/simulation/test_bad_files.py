@@ -135,28 +135,28 @@ BAD_FILES = {
     ),
     "a pattern of nothing": (
         lambda folder: f"{folder}/*.nc",
-        "files: expected at least one of .npz, .nc, .nc4, .cdf, got none in {}/*.nc",
+        "files: expected at least one of .npz, .nc, .nc4, .cdf, .npy, .csv, got none in {}/*.nc",
     ),
     "a number": (lambda folder: 3, "files: expected the name of a folder, got 3"),
     "an empty list": (
         lambda folder: [],
-        "files: expected at least one of .npz, .nc, .nc4, .cdf, got none in []",
+        "files: expected at least one of .npz, .nc, .nc4, .cdf, .npy, .csv, got none in []",
     ),
     "an empty folder": (
         lambda folder: f"{folder}/empty",
-        "files: expected at least one of .npz, .nc, .nc4, .cdf, got none in {}/empty",
+        "files: expected at least one of .npz, .nc, .nc4, .cdf, .npy, .csv, got none in {}/empty",
     ),
     "a missing file": (
         lambda folder: [folder / "no.npz"],
-        "{}/no.npz: expected a file of .npz, .nc, .nc4, .cdf, got nothing there",
+        "{}/no.npz: expected a file of .npz, .nc, .nc4, .cdf, .npy, .csv, got nothing there",
     ),
     "a folder in the list": (
         lambda folder: [folder],
-        "{}: expected a file of .npz, .nc, .nc4, .cdf, got a folder",
+        "{}: expected a file of .npz, .nc, .nc4, .cdf, .npy, .csv, got a folder",
     ),
     "another kind": (
         lambda folder: [f"{folder}/empty/x.txt"],
-        "{}/empty/x.txt: expected a file of .npz, .nc, .nc4, .cdf, got another kind",
+        "{}/empty/x.txt: expected a file of .npz, .nc, .nc4, .cdf, .npy, .csv, got another kind",
     ),
 }
 

@@ -170,6 +170,72 @@ def test_names_are_those_of_scalars_and_of_labels(tmp_path):
         read(tmp_path)
 
 
+SERIES = np.random.default_rng(2).normal(size=(N, 7))
+SERIES32 = torch.as_tensor(SERIES, dtype=torch.float32)
+
+
+@pytest.fixture
+def tables(tmp_path):
+    """A folder of N tables with a column of times, and their parameters beside them."""
+    for i in range(N):
+        pandas.DataFrame({"day": np.arange(7), "cases": SERIES[i]}).to_csv(
+            tmp_path / f"run{i:02}.csv", index=False
+        )
+    frame = FRAME.assign(run=[f"run{i:02}" for i in range(N)])[["run", "R0", "period"]]
+    frame.iloc[::-1].to_csv(tmp_path / "parameters.csv", index=False)
+    return tmp_path
+
+
+def test_tables_of_text_are_data_column_by_column(tables):
+    beside = tables / "parameters.csv"
+    simulations = read(tables, phi=beside, y="cases")
+    assert simulations.names == ("R0", "period")
+    assert torch.equal(simulations.phi, PHI32)
+    assert torch.equal(simulations.y[:], SERIES32)
+    assert torch.equal(simulations.y.windows([3], torch.tensor([2]), 3)[0], SERIES32[3, 2:5])
+    whole = read(tables, phi=beside)
+    assert whole.y_shape == (7, 2)
+    assert torch.equal(whole.y[:][..., 1], SERIES32)
+    assert torch.equal(whole.y[0][:, 0], torch.arange(7.0))
+
+
+def test_a_table_that_is_no_simulation_is_refused_or_fails(tables):
+    beside = tables / "parameters.csv"
+    (tables / "run03.csv").write_text("day,cases\n0,1.5\n1,\n" + "2,1\n" * 5)
+    (tables / "run05.csv").write_text("day,deaths\n0,1.5\n")
+    (tables / "run07.csv").write_text("day,cases\n0,many\n")
+    with pytest.raises(InputError, match="2 of 12 files broken"):
+        read(tables, phi=beside, y="cases")
+    with pytest.warns(EandeWarning, match="3 of 12 files are broken"):
+        kept = read(tables, phi=beside, y="cases", broken="failed")
+    assert len(kept) == N - 3
+    reasons = kept.failures.reasons
+    assert sorted(reason.partition(":")[0] for reason in reasons) == [
+        "run03.csv",
+        "run05.csv",
+        "run07.csv",
+    ]
+    good = read([tables / "run02.csv", tables / "run03.csv"], phi=PHI[:2], y="cases")
+    with pytest.raises(InputError, match=r"run03.csv, cases: .*broken='failed'\) finds all such"):
+        good.y[:]
+    with pytest.raises(InputError, match=r"expected the parameters in a table beside the files"):
+        read([tables / "run00.csv"], phi="R0", y="cases")
+
+
+def test_arrays_in_npy_files_are_data(tmp_path):
+    for i in range(N):
+        np.save(tmp_path / f"{i:02}.npy", np.asfortranarray(Y[i]) if i % 2 else Y[i])
+    # Tables lie beside data: of a folder with both kinds they are no members.
+    FRAME.to_csv(tmp_path / "anything.csv", index=False)
+    simulations = read(tmp_path, phi=tmp_path / "anything.csv")
+    assert torch.equal(simulations.y[:], Y32)
+    assert torch.equal(simulations.y.windows([4], torch.tensor([1]), 2)[0], Y32[4, 1:3])
+    (tmp_path / "03.npy").write_bytes((tmp_path / "03.npy").read_bytes()[:-8])
+    np.save(tmp_path / "05.npy", np.array([{}], dtype=object), allow_pickle=True)
+    with pytest.raises(InputError, match="2 of 12 files broken"):
+        read(tmp_path, phi=FRAME)
+
+
 # What is refused.
 
 BAD_TABLES = {
@@ -224,7 +290,7 @@ def test_lines_of_other_lengths_and_empty_files_are_refused(members):
     with pytest.raises(InputError, match=r"expected 2 cells in every row, got 1 in line 3$"):
         read(members, phi=path)
     path.write_text("")
-    with pytest.raises(InputError, match=r"expected a table of parameters, got an empty file$"):
+    with pytest.raises(InputError, match=r"expected a table of numbers, got an empty file$"):
         read(members, phi=path)
     path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(InputError, match="expected data that can be read, got UnicodeDecodeError"):

@@ -194,6 +194,15 @@ def test_other_observations_are_sampled_beside_the_studys_own(context, tmp_path)
         take_sample(without)
 
 
+def test_an_observation_may_lack_axes_of_length_one(context, tmp_path):
+    single = edited(context, "one = simulator\nsimulator = lambda phi, rng: one(phi, rng)[:, None]")
+    text = take_simulate(single).text
+    assert "taken for series of 1 channel" in text
+    take_fit(single)
+    (own,) = take_sample(single, n=200)
+    assert xarray.open_dataset(own.paths[0])["a"].shape == (200,)
+
+
 def test_derived_quantities_are_among_samples_and_summary(context):
     derived = edited(context, "derived = {'sum': lambda phi: phi['a'] + phi['b']}")
     take_simulate(derived)

@@ -156,9 +156,29 @@ def test_a_template_for_files_reads_them(phi, tmp_path):
     assert "shape (3, 4)" in study.path.read_text()
 
 
+def test_a_template_for_tables_finds_their_parameters_and_the_column_with_the_data(tmp_path):
+    members = tmp_path / "members"
+    members.mkdir()
+    for i in range(30):
+        rows = "".join(f"{t},{i + t / 10}\n" for t in range(5))
+        (members / f"run{i:02}.csv").write_text(f"time,level\n{rows}")
+    lines = "".join(f"run{i:02},{i},{2 * i}\n" for i in range(30))
+    (members / "parameters.csv").write_text(f"run,rate,size\n{lines}")
+    (tmp_path / "seen.csv").write_text("time,level\n0,1.5\n1,1.6\n2,1.7\n3,1.8\n4,1.9\n")
+    path = write_template(tmp_path / "study.py", members)
+    text = path.read_text()
+    assert 'eande.BoxPrior([0, 0], [1, 1], names=["rate", "size"])' in text
+    path.write_text(text.replace("observed = None", "observed = 'seen.csv'"))
+    study = read_study(path)
+    assert study.simulations.names == ("rate", "size")
+    assert study.simulations.y_shape == (5,)
+    # An observation in a file like the others is read like them.
+    assert study.observed.tolist() == pytest.approx([1.5, 1.6, 1.7, 1.8, 1.9])
+
+
 def test_files_that_do_not_say_which_are_the_parameters_are_refused(tmp_path):
     np.savez(tmp_path / "0.npz", field=np.ones((3, 4)))
-    with pytest.raises(InputError, match="expected parameters as phi, or single numbers, got fie"):
+    with pytest.raises(InputError, match="expected parameters as phi, single numbers, or in"):
         write_template(tmp_path / "study.py", tmp_path)
 
 
@@ -202,8 +222,10 @@ def test_one_column_of_numbers_is_a_vector(tmp_path):
     [
         ("y.npy", b"nonsense", "expected numbers, got what is not"),
         ("y.npz", b"nonsense", "expected numbers, got what is not"),
-        ("y.csv", b"a,b\n1,2\n3\n", "expected numbers, got what is not"),
-        ("y.csv", b"", "expected numbers, got none"),
+        ("y.csv", b"a,b\n1,2\n3\n", "expected 2 cells in every row, got 1 in line 3"),
+        ("y.csv", b"a\n1\nmany\n", "expected numbers in the column 'a'"),
+        ("y.csv", b"", "expected a table of numbers, got an empty file"),
+        ("y.csv", b"a,b\n", "expected numbers, got none"),
         ("y.txt", b"\xff\xfe", "expected numbers, got what is not"),
         ("y.nc", b"nonsense", "expected numbers, got what is not"),
         ("y.xlsx", b"", "expected one of .npy"),

@@ -20,8 +20,8 @@ def fit(
     debug: DebugOption = False,
 ) -> None:
     """Train on the simulations; the same command goes on where it was stopped."""
-    overrides = settings_of(settings)
     with errors_in_one_line(debug=debug):
+        overrides = settings_of(settings)
         from eande.workflow.steps import take_fit
 
         context = begin(study, run, machine=machine)

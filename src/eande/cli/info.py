@@ -1,4 +1,4 @@
-"""``eande info``: what is in this store, model, run or study?"""
+"""``eande info``: what is in this study, run, store, model or result?"""
 
 from pathlib import Path
 from typing import Annotated
@@ -9,7 +9,9 @@ from eande.cli.terminal import DebugOption, JsonOption, errors_in_one_line, say
 
 
 def info(
-    path: Annotated[Path, typer.Argument(help="A study, run, store or model.")],
+    path: Annotated[
+        Path, typer.Argument(help="A study, run, store, model, samples, report, or results.")
+    ],
     machine: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
@@ -25,4 +27,6 @@ def info(
 
 
 def _text(value: object) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {one}" for name, one in value.items())
     return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

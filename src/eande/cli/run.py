@@ -30,8 +30,8 @@ def run(
     debug: DebugOption = False,
 ) -> None:
     """Simulate, fit, sample, diagnose and report; what is done already is not done again."""
-    overrides = settings_of(settings)
     with errors_in_one_line(debug=debug):
+        overrides = settings_of(settings)
         from eande.workflow.run import take_all
 
         context = begin(study, run, machine=machine)

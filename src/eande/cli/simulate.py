@@ -25,9 +25,11 @@ def simulate(
     debug: DebugOption = False,
 ) -> None:
     """Draw parameters from the prior and simulate each; the same command goes on, or extends."""
-    if workers is not None and dask is not None:
-        raise typer.BadParameter("expected --workers or --dask, got both")
     with errors_in_one_line(debug=debug):
+        from eande.foundations.checks import InputError
+
+        if workers is not None and dask is not None:
+            raise InputError("expected --workers or --dask, got both")
         from eande.workflow.steps import take_simulate
 
         context = begin(study, run, machine=machine)

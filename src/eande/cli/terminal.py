@@ -109,11 +109,13 @@ def say(text: str, content: Mapping[str, Any], *, machine: bool) -> None:
 
 def settings_of(words: list[str] | None) -> dict[str, Any]:
     """Return settings given as ``key=value``; a value is read as JSON, else it is a text."""
+    from eande.foundations.checks import InputError
+
     found: dict[str, Any] = {}
     for word in words or []:
         key, equals, value = word.partition("=")
         if not equals or not key:
-            raise typer.BadParameter(f"expected KEY=VALUE, such as max_steps=3000, got {word!r}")
+            raise InputError(f"expected KEY=VALUE, such as max_steps=3000, got {word!r}")
         found[key] = _as_value(_WORDS.get(value, value))
     return found
 

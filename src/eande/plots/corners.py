@@ -22,6 +22,7 @@ from eande.plots.style import (
     Patch,
     StrMethodFormatter,
     plain,
+    unknown_letters_accepted,
 )
 from eande.priors.convert import as_prior
 
@@ -34,6 +35,8 @@ _SHARES = (0.9, 0.5)
 # Of fewer samples no density in the plane can be told: they are drawn as points.
 _FEWEST = 100
 _OF_PRIOR = "0.6"
+# Between panels, of their width.
+_GAP = 0.07
 # Inches: of a panel where few, and of the whole where many.
 _PANEL = 2.3
 _WHOLE = 13.0
@@ -198,7 +201,26 @@ def _draw(drawing: _Drawing, title: str) -> Figure:
     _legend(figure, drawing, alone=count == 1)
     if title:
         plain(figure.suptitle(title, fontsize=11))
+    if count > 1:
+        _space_evenly(figure)
     return figure
+
+
+def _space_evenly(figure: Figure) -> None:
+    """Give all panels the same distance, within the margins that the labels need."""
+    with unknown_letters_accepted():
+        figure.draw_without_rendering()
+    places = [axis.get_position() for axis in figure.axes]
+    # None, and not "none": that keeps a place for the engine, and refuses what follows.
+    figure.set_layout_engine(None)
+    figure.subplots_adjust(
+        left=min(place.x0 for place in places),
+        bottom=min(place.y0 for place in places),
+        right=max(place.x1 for place in places),
+        top=max(place.y1 for place in places),
+        wspace=_GAP,
+        hspace=_GAP,
+    )
 
 
 def _limits(drawing: _Drawing, d: int) -> tuple[float, float]:
@@ -310,4 +332,5 @@ def _legend(figure: Figure, drawing: _Drawing, *, alone: bool) -> None:
     )
     # Afterwards: matplotlib leaves out labels that begin with an underscore.
     for text, (_, label) in zip(legend.get_texts(), entries, strict=True):
-        plain(text).set_text(label)
+        text.set_text(label)
+        plain(text)

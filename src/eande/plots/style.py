@@ -4,6 +4,10 @@ Reference:
     Okabe and Ito, *Color universal design*, 2008 (the colours).
 """
 
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 try:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -27,7 +31,18 @@ def plain(text: Text) -> Text:
     """Make matplotlib write a text of the user's as it is: dollars are no formula."""
     text.set_parse_math(False)
     text.set_usetex(False)
+    # Half a letter, as damaged files have them, is none that could be drawn.
+    text.set_text(text.get_text().encode(errors="replace").decode())
     return text
+
+
+@contextmanager
+def unknown_letters_accepted() -> Iterator[None]:
+    """Draw names in scripts that the font has not, as boxes, without a warning for each letter."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="(?s)Glyph .* missing from font")
+        warnings.filterwarnings("ignore", message="Matplotlib currently does not support")
+        yield
 
 
 __all__ = [
@@ -44,4 +59,5 @@ __all__ = [
     "StrMethodFormatter",
     "Text",
     "plain",
+    "unknown_letters_accepted",
 ]

@@ -6,7 +6,6 @@ comments are left out. The same figure gives the same text.
 """
 
 import re
-import warnings
 from io import StringIO
 from typing import TYPE_CHECKING
 
@@ -32,11 +31,12 @@ def as_svg(figure: "Figure", prefix: str) -> tuple[str, int]:
     """
     from matplotlib import rc_context
 
+    from eande.plots.style import unknown_letters_accepted
+
     drawn = StringIO()
-    with rc_context({"svg.fonttype": "path", "svg.hashsalt": "eande"}), warnings.catch_warnings():
-        # Of names in scripts that the font has not: boxes here, the names themselves in tables.
-        warnings.filterwarnings("ignore", message="(?s)Glyph .* missing from font")
-        warnings.filterwarnings("ignore", message="Matplotlib currently does not support")
+    # Letters that the font has not are boxes here; the names themselves stand in tables.
+    fixed = rc_context({"svg.fonttype": "path", "svg.hashsalt": "eande"})
+    with fixed, unknown_letters_accepted():
         figure.savefig(drawn, format="svg", dpi=_DPI, metadata={"Date": None}, facecolor="none")
     found = _BODY.search(drawn.getvalue())
     assert found is not None, "matplotlib wrote no figure"

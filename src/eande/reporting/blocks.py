@@ -22,7 +22,7 @@ class Verdict:
     """The answer to one question about a posterior, with what to do.
 
     Args:
-        question: that was asked, such as "Are the regions right on average?".
+        question: that was asked, such as "Is the stated uncertainty right on average?".
         state: ``"ok"``, ``"alarm"`` or ``"not checked"``.
         found: what was found, or why nothing was looked at.
         advice: what to do; empty where there is nothing to do.

@@ -28,9 +28,9 @@ _LOOK = (
 LEARNED = "Did the model learn anything?"
 BELONGS = "Is the observation like the simulations?"
 PREDICTS = "Does the posterior predict the observation?"
-NEAR = "Are the regions right near this observation?"
+NEAR = "Is the stated uncertainty right near this observation?"
 UNSEEN = "Are the held-out simulations new to the model?"
-REGIONS = "Are the regions right on average?"
+REGIONS = "Is the stated uncertainty right on average?"
 PARAMETERS = "Is each parameter right on average?"
 
 
@@ -108,8 +108,13 @@ def of_regions(found: Diagnosis, question: str = REGIONS) -> Verdict:
     cover = f"The {level} % regions cover {per_cent(share)}"
     truth = f"between {per_cent(interval.low)} and {per_cent(interval.high)}"
     if passed.get("coverage") is False:
-        fault = "over-confident" if narrow else "wider than they need be, under-confident"
-        more = f"Simulate more{' near this observation' if near else ''}, or {_CALIBRATE}"
+        fault = (
+            "over-confident, the truth lies outside more often than they say"
+            if narrow
+            else "under-confident, wider than they need be"
+        )
+        where = " near this observation (a prior cut to where its posterior lies)" if near else ""
+        more = f"Simulate more{where}, or {_CALIBRATE}"
         careful = "do not trust these intervals before" if narrow else "the intervals are safe, but"
         advice = f"{more}; {careful}." if narrow else f"{more}; {careful} more could be said."
         found_in = f"of {found.data:,} {what}"
@@ -133,10 +138,15 @@ def of_regions(found: Diagnosis, question: str = REGIONS) -> Verdict:
         return not_checked(
             question,
             f"Checked on only {counted(found.data, 'simulation')}: too few to clear it. {cover}; "
-            f"in truth that could be anything {truth}.",
+            f"the true share may be anything {truth}.",
             "Hold out 200 simulations or more." if not near else "Simulate more around it.",
         )
-    return Verdict(question, OK, f"{cover} of {found.data:,} {what}; in truth that is {truth}.")
+    return Verdict(
+        question,
+        OK,
+        f"Yes: the {level} % regions cover {per_cent(share)} of {found.data:,} {what}; so the true "
+        f"share lies {truth}.",
+    )
 
 
 def _worst(found: Diagnosis, narrow: bool) -> int:
@@ -178,8 +188,9 @@ def of_parameters(found: Diagnosis, question: str = PARAMETERS) -> Verdict:
     return Verdict(
         question,
         OK,
-        f"The true values of {listed(list(found.names))} fall anywhere in their posteriors, as "
-        f"they should (smallest {p_value(smallest)} of {len(found.sbc)}).",
+        f"Yes: the true values of {listed(list(found.names))} lie neither too high nor too low in "
+        "their posteriors, and neither too near the middle nor too far from it (smallest "
+        f"{p_value(smallest)} of {len(found.sbc)}).",
     )
 
 

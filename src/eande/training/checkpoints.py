@@ -34,6 +34,7 @@ from eande.training.state import TrainingState
 # 4: candidates of held-out data, and a validation before the first step.
 FORMAT = 4
 _REMEDY = "use another folder, or delete it to begin anew"
+OF_ANOTHER_CALL = f"{_REMEDY}; to train a model for longer, give it as warm_start="
 _MOST_STEPS = 2**53
 _MOMENTS = ("exp_avg", "exp_avg_sq", "step")
 _CANDIDATES = {"phi": torch.float32, "log_weight": torch.float64, "reached": torch.float64}
@@ -208,7 +209,7 @@ def _known(
         fingerprint,
         known.fingerprint,
         what="a checkpoint of this very fit",
-        remedy=_REMEDY,
+        remedy=OF_ANOTHER_CALL,
     )
     return known
 

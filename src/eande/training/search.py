@@ -46,6 +46,7 @@ from eande.simulation.read.simulations import Simulations
 from eande.simulation.read.sources import take
 from eande.simulation.read.views import fixed_views
 from eande.training.build import have_places
+from eande.training.checkpoints import OF_ANOTHER_CALL
 from eande.training.linear import can_start_linear
 from eande.training.loop import DivergedError
 from eande.training.run import Call, Run, Split, doing, tagged
@@ -443,7 +444,7 @@ class Search:
             self.call.fingerprint,
             known.fingerprint,
             what="a search of this very fit",
-            remedy="use another folder, or delete it to begin anew",
+            remedy=OF_ANOTHER_CALL,
         )
         check_count(f"{path}: chosen runs", len(known.found.chosen), 1, self._most_chosen())
         plans = self.plans()

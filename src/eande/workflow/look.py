@@ -1,4 +1,4 @@
-"""What is at a path: a study, a run, a store of simulations, a model."""
+"""What is at a path: a study, a run, simulations, a model, samples, a report, results."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from eande.foundations.checks import InputError, show_shape
+from eande.foundations.files import read_json
 from eande.foundations.paths import as_path
 from eande.inference.loading import read_model_document
 from eande.inference.saving import ModelFile
+from eande.reporting.document import KIND
+from eande.simulation.read.entry import import_xarray, reading
 from eande.simulation.read.simulations import Simulations
 from eande.workflow.folder import RunFolder
 from eande.workflow.study import read_study
@@ -18,7 +21,7 @@ def look_at(path: str | Path) -> tuple[str, dict[str, Any]]:
     """Return what a path is, in words, and what is known of it, by name.
 
     Args:
-        path: a study file, the folder of a run, a store, or a model's file.
+        path: a study file, the folder of a run, a store, a model's file, or a result.
     """
     path = as_path("path", path)
     if not path.exists():
@@ -28,10 +31,57 @@ def look_at(path: str | Path) -> tuple[str, dict[str, Any]]:
             return "a run", _run(RunFolder(path))
         if (path / "zarr.json").exists():
             return "a store of simulations", _store(path)
+        runs = sorted(str(run.parent) for run in path.glob("runs/*/run.json"))
+        if runs:
+            return "a folder of runs", {"runs": runs}
         raise InputError(f"path: expected a run or a store, got {path}, a folder of something else")
     if path.suffix == ".py":
         return "a study", _study(path)
+    if path.suffix == ".nc":
+        return "samples", _samples(path)
+    if path.suffix == ".json":
+        return _document(path)
+    if path.suffix == ".html":
+        return _document(path.with_suffix(".json"))
     return "a model", _model(path)
+
+
+def _samples(path: Path) -> dict[str, Any]:
+    with reading(path), import_xarray("a NetCDF file").open_dataset(path) as dataset:
+        return {
+            "sizes": ", ".join(f"{size:,} {name}" for name, size in dataset.sizes.items()),
+            "mean": {name: f"{float(x.mean()):.4g}" for name, x in dataset.data_vars.items()},
+            "std": {name: f"{float(x.std()):.4g}" for name, x in dataset.data_vars.items()},
+        }
+
+
+def _document(path: Path) -> tuple[str, dict[str, Any]]:
+    """Return what one of our JSON documents is, and what it says in short."""
+    found = read_json(path, "a document of eande")
+    if found.get("kind") == KIND:
+        known: dict[str, Any] = {name: found.get(name) for name in ("title", "written", "eande")}
+        known |= {one["question"]: f"{one['state']}. {one['found']}" for one in found["verdicts"]}
+        return "a report", known
+    if "verdicts" in found and "covered" in found:
+        return "a diagnosis", {
+            "held out": found.get("held_out"),
+            **{one["name"]: one["text"] for one in found["verdicts"]},
+        }
+    if {"names", "mean", "std", "modes"} <= found.keys():
+        rows = zip(found["names"], found["mean"], found["std"], strict=True)
+        return "a summary of samples", {
+            name: f"{mean:.4g} ± {std:.2g}" for name, mean, std in rows
+        } | {"modes": len(found["modes"])}
+    if "study" in found and "settings" in found:
+        known = {name: found.get(name) for name in ("study", "size", "seed", "device")}
+        runs = found.get("runs")
+        provenance = found.get("provenance") or {}
+        return "results of a study", known | {
+            "runs": len(runs) if isinstance(runs, list) else None,
+            "date": provenance.get("date"),
+            "commit": provenance.get("commit"),
+        }
+    raise InputError(f"path: expected a document of eande, got {path}, of something else")
 
 
 def _study(path: Path) -> dict[str, Any]:
@@ -52,12 +102,21 @@ def _run(folder: RunFolder) -> dict[str, Any]:
     assert record is not None
     found: dict[str, Any] = {"study": record.study}
     for name, step in record.steps.items():
-        figures = ", ".join(f"{key} {value}" for key, value in step.figures.items() if value)
+        figures = ", ".join(f"{key} {_short(x)}" for key, x in step.figures.items() if x)
+        if step.figures.get("alarms") == []:
+            figures = "no alarm"
         found[name] = f"{step.date}  {figures}"
     for what in (folder.store, folder.model, folder.report):
         if what.exists():
             found[what.name] = str(what)
     return found
+
+
+def _short(value: Any) -> str:
+    """Return a figure as people read it."""
+    if isinstance(value, float):
+        return f"{value:.3g}"
+    return "; ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _store(path: Path) -> dict[str, Any]:

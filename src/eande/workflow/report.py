@@ -84,11 +84,15 @@ def _provenance(context: Context) -> dict[str, Any]:
     """Return how the run was made: the commands, the seed, the settings."""
     record = context.folder.record()
     steps = {} if record is None else record.steps
-    commands = {f"{name}, {step.date}": step.command for name, step in steps.items()}
+    taken = {
+        f"step {name}": f"{step.command} ({step.date})"
+        for name, step in steps.items()
+        if name != "report"
+    }
     return {
         "study": str(context.study.path),
         "command": context.command,
         "seed": context.study.seed,
-        "settings": context.study.settings.describe(),
-        **commands,
+        **taken,
+        "settings of the fit": context.study.settings.describe(),
     }

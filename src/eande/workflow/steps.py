@@ -6,6 +6,7 @@ first whether that is there already, made from the same things: then nothing is 
 
 from __future__ import annotations
 
+import difflib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -35,7 +36,8 @@ from eande.training.fit import fit
 from eande.training.prepare import call_fingerprint, training_prior
 from eande.training.settings import FitSettings
 from eande.workflow.folder import RunFolder, digest_file, digest_of
-from eande.workflow.study import Study, read_observation
+from eande.workflow.reading import taken_for
+from eande.workflow.study import Study, read_observation, variable_of
 
 # Samples of an observation, unless another number is asked for.
 SAMPLES = 10_000
@@ -100,7 +102,7 @@ def take_simulate(context: Context, *, n: int | None = None, executor: Any = Non
                 "simulate: expected a study with a simulator, got one whose simulations exist "
                 "already"
             )
-        text = f"{_count(study.simulations)}, which exist already: nothing to simulate"
+        text = f"{_what(study, study.simulations)}; they exist already: nothing to simulate"
         return Taken("simulate", text, [], {"simulations": len(study.simulations)}, again=True)
     assert study.simulator is not None
     assert study.prior is not None
@@ -128,7 +130,7 @@ def take_simulate(context: Context, *, n: int | None = None, executor: Any = Non
     context.remember("simulate", inputs, wanted=n, simulations=len(simulations), failed=failed)
     content = {"simulations": len(simulations), "failed": failed, "y_shape": simulations.y_shape}
     again = there and before == len(simulations)
-    text = f"{_count(simulations)} of shape {show_shape(simulations.y_shape)}"
+    text = _what(study, simulations)
     return Taken("simulate", text, [folder.store], content, again=again)
 
 
@@ -200,7 +202,8 @@ def take_sample(
     check_count("n", n, 2)
     if len({Path(path).stem for path in observed}) < len(observed):
         raise InputError("observed: expected files of different names, got the same name twice")
-    observations = {Path(path).stem: read_observation(path) for path in observed}
+    variable = variable_of(study.simulations)
+    observations = {Path(path).stem: read_observation(path, variable) for path in observed}
     if not observed:
         if study.observed is None:
             raise InputError(
@@ -285,8 +288,11 @@ def override(settings: FitSettings, overrides: Mapping[str, Any]) -> FitSettings
     known = settings.describe()
     for name in overrides:
         if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            meant = f"; did you mean {near[0]}?" if near else ""
             raise InputError(
-                f"{name}: expected a setting of FitSettings, one of {', '.join(known)}, got another"
+                f"{name}: expected a setting of FitSettings, one of {', '.join(known)}, got "
+                f"another{meant}"
             )
     return replace(settings, **overrides)
 
@@ -349,9 +355,11 @@ def posterior_of(context: Context, model: EmbedAndEmulate, y: Tensor) -> Posteri
 def as_seen(context: Context, model: EmbedAndEmulate, y: Tensor) -> Tensor:
     """Return one fixed view of an observation where the study has views, as of held-out data.
 
-    An observation that has a view's shape already is taken as it is.
+    An observation that has a view's shape already is taken as it is, but for axes of length one.
     """
-    if context.study.views is None or tuple(y.shape) == model.y_shape:
+    if _alike(y.shape, model.y_shape):
+        return y.reshape(model.y_shape)
+    if context.study.views is None:
         return y
     (seen,) = torch.cat(list(fixed_views(context.study.views, y.unsqueeze(0))))
     return seen
@@ -414,11 +422,22 @@ def _check_observed(study: Study, simulations: Simulations) -> None:
     """Refuse an observation of another shape before hours of training."""
     if study.observed is None or study.views is not None:
         return
-    if tuple(study.observed.shape) != simulations.y_shape:
+    if not _alike(study.observed.shape, simulations.y_shape):
         raise InputError(
             f"{study.path.name}: observed: expected shape {show_shape(simulations.y_shape)}, that "
             f"of the simulations, got {show_shape(study.observed.shape)}"
         )
+
+
+def _alike(shape: Sequence[int], other: Sequence[int]) -> bool:
+    """Return whether two shapes differ by axes of length one at most."""
+    return [size for size in shape if size > 1] == [size for size in other if size > 1]
+
+
+def _what(study: Study, simulations: Simulations) -> str:
+    """Return how many simulations there are, of what shape, and what that is taken for."""
+    read = taken_for(simulations) if study.encoder is None and study.views is None else ""
+    return f"{_count(simulations)} of shape {show_shape(simulations.y_shape)}{read}"
 
 
 def _extent(folder: RunFolder) -> int:

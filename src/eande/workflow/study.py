@@ -41,6 +41,7 @@ from eande.foundations.files import read_regular
 from eande.foundations.paths import as_path
 from eande.priors.convert import as_prior
 from eande.priors.prior import Prior
+from eande.simulation.read.plain import WHOLE, PlainFile
 from eande.simulation.read.simulations import Simulations
 from eande.simulation.read.views import View
 from eande.simulation.run.blocks import Simulator
@@ -209,7 +210,7 @@ def _check(path: Path, values: Mapping[str, Any]) -> Study:
         prior=None if prior is None else as_prior(prior),
         simulator=simulator,
         simulations=simulations,
-        observed=_observed(path, values.get("observed")),
+        observed=_observed(path, values.get("observed"), variable_of(simulations)),
         views=values.get("views"),
         encoder=values.get("encoder"),
         similarity=values.get("similarity"),
@@ -243,22 +244,29 @@ def _share(held_out: Any) -> float:
     return float(held_out)
 
 
-def _observed(study: Path, observed: Any) -> Any:
+def variable_of(simulations: Simulations | None) -> str:
+    """Return what the data are called in the files of simulations, ``y`` where there are none."""
+    return str(getattr(simulations.y, "y", WHOLE)) if simulations is not None else WHOLE
+
+
+def _observed(study: Path, observed: Any, variable: str) -> Any:
     """Return the observation of a study: numbers, or read from the file that it names."""
     if observed is None:
         return None
     if isinstance(observed, str | Path):
         given = Path(observed).expanduser()
-        return read_observation(given if given.is_absolute() else study.parent / given)
+        return read_observation(given if given.is_absolute() else study.parent / given, variable)
     return as_float_tensor("observed", observed)
 
 
-def read_observation(path: str | Path) -> torch.Tensor:
+def read_observation(path: str | Path, variable: str = WHOLE) -> torch.Tensor:
     """Read an observation from a file.
 
     Args:
-        path: ``.npy``; ``.npz`` or NetCDF with the data as ``y`` or as its only variable; or
-            ``.csv`` and ``.txt``, numbers with one line of names above them at most.
+        path: ``.npy``; ``.npz`` or NetCDF with the data under that name, as ``y``, or as its only
+            variable; or ``.csv`` and ``.txt``, a column of that name, or numbers with one line of
+            names above them at most.
+        variable: what the data are called in files of simulations.
 
     Example:
         >>> read_observation("nowhere.npy")
@@ -274,56 +282,42 @@ def read_observation(path: str | Path) -> torch.Tensor:
     # Refuses a pipe or a folder, which the readers would wait for.
     content = read_regular(path, at_most=_LARGEST_TABLE)
     try:
-        values = _parse(path, content)
+        values = _parse(path, content, variable)
     except InputError:
         raise
     except Exception as error:
         raise InputError(f"{path}: expected numbers, got what is not ({_said(error)})") from None
-    return as_float_tensor(str(path), values)
+    found = as_float_tensor(str(path), values)
+    if not found.numel():
+        raise InputError(f"{path}: expected numbers, got none")
+    return found
 
 
-def _parse(path: Path, content: bytes) -> Any:
+def _parse(path: Path, content: bytes, variable: str) -> Any:
     suffix = path.suffix.lower()
     if suffix == ".npy":
         return np.load(BytesIO(content), allow_pickle=False)
     if suffix == ".npz":
         with np.load(BytesIO(content), allow_pickle=False) as file:
-            return file[_only(path, list(file.files))]
+            return file[_only(path, list(file.files), variable)]
     if suffix == ".nc":
         from eande.simulation.read.entry import import_xarray
 
         with import_xarray("a NetCDF file").open_dataset(path, decode_times=False) as dataset:
-            return np.asarray(dataset[_only(path, list(dataset.data_vars))].values)
-    return _table(path, content.decode())
+            names = list(dataset.data_vars)
+            return np.asarray(dataset[_only(path, names, variable)].values)
+    table = PlainFile.of_text(str(path), content, by_spaces=suffix == ".txt")
+    return table.values(variable if variable in table.names else WHOLE)
 
 
-def _only(path: Path, names: list[str]) -> str:
+def _only(path: Path, names: list[str], variable: str) -> str:
     """Return the name of the observation among the variables of a file."""
-    if "y" in names:
-        return "y"
+    for name in (variable, WHOLE):
+        if name in names:
+            return name
     if len(names) == 1:
         return names[0]
+    expected = "a variable y" if variable == WHOLE else f"a variable {variable} or y"
     raise InputError(
-        f"{path}: expected a variable y, or one variable alone, got {show(', '.join(names))}"
+        f"{path}: expected {expected}, or one variable alone, got {show(', '.join(names))}"
     )
-
-
-def _table(path: Path, text: str) -> np.ndarray:
-    """Return the numbers of a table, (rows,) or (rows, columns), under names or without."""
-    lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
-    delimiter = "," if any("," in line for line in lines) else None
-    skipped = 0
-    if lines and not _is_numbers(lines[0], delimiter):
-        skipped = 1
-    if len(lines) <= skipped:
-        raise InputError(f"{path}: expected numbers, got none")
-    values = np.loadtxt(lines[skipped:], delimiter=delimiter, ndmin=1)
-    return np.asarray(values)
-
-
-def _is_numbers(line: str, delimiter: str | None) -> bool:
-    try:
-        [float(word) for word in line.split(delimiter)]
-    except ValueError:
-        return False
-    return True

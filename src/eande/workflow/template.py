@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,10 @@ from eande.foundations.checks import InputError
 from eande.foundations.files import replacing, storing
 from eande.foundations.paths import as_path
 from eande.simulation.read.contents import Contents, look_into
+from eande.simulation.read.plain import TABLE, WHOLE
+
+# Columns that say when or where a number was seen.
+_PLACES = ("time", "t", "day", "days", "date", "hour", "year", "step", "index", "x", "place", "")
 
 _EXAMPLE = '''\
 """How fast does the tea cool, and how cold is the kitchen?
@@ -45,7 +51,7 @@ def simulator(phi, rng):
 observed = [83.0, 77.0, 69.0, 61.0, 60.0, 55.0, 49.0, 48.0, 45.0, 42.0, 39.0, 38.0]
 
 # Number of simulations. More can be added later: what is there is kept.
-n = 2_000
+n = 2_500
 
 # What follows from the parameters, for tables and figures.
 derived = {"half-life": lambda phi: np.log(2) / phi["rate"]}
@@ -55,8 +61,9 @@ derived = {"half-life": lambda phi: np.log(2) / phi["rate"]}
 # seed = 0                  # the same seed, the same result
 # held_out = 0.1            # share of the simulations that checks the model and trains nothing
 # predicted = 200           # simulations from the posterior, for checks near the observation
-# encoder = "set"           # what the data are: "vector", "series" (channels, length), "grid"
-#                           # (channels, height, width), "set" (elements, columns); or a network
+# encoder = "grid"          # what a simulation is: by its shape (d,) a "vector", (channels, length)
+#                           # a "series", (channels, height, width) a "grid"; to be said: "grid" of
+#                           # an image (height, width), "set" of numbers, or rows, in no order
 # views = eande.RandomWindow(250)
 # similarity = "cosine"     # the paper's
 # settings = eande.FitSettings(max_steps=3_000)
@@ -73,14 +80,19 @@ from pathlib import Path
 import eande
 
 HERE = Path(__file__).parent
-simulations = eande.Simulations.from_files({where}, phi={phi}, y={y!r})
+simulations = eande.Simulations.from_files(
+    {where},
+    phi={phi},
+    y={y},  # what the data are called in the files; there are {variables}
+    broken="failed",  # damaged files, or with NaN, count as failed simulations; "refuse" refuses
+)
 
 # The law that the parameters of these simulations were drawn from. None takes their own values as
 # its draws; a density, and so modes and log_prob, there is only where the law is said:
 {prior}
 prior = None
 
-# What was measured: numbers of shape {shape}, or the name of a file with them.
+# What was measured: numbers of shape {shape}, or the name of a file with them, like the others.
 observed = None
 
 # Where the defaults do not do:
@@ -88,8 +100,9 @@ observed = None
 # seed = 0                  # the same seed, the same result
 # held_out = 0.1            # share of the simulations that checks the model and trains nothing
 # derived = {{"ratio": lambda phi: phi["a"] / phi["b"]}}
-# encoder = "grid"          # what the data are: "vector", "series" (channels, length), "grid"
-#                           # (channels, height, width), "set" (elements, columns); or a network
+# encoder = "grid"          # what a simulation is: by its shape (d,) a "vector", (channels, length)
+#                           # a "series", (channels, height, width) a "grid"; to be said: "grid" of
+#                           # an image (height, width), "set" of numbers, or rows, in no order
 # similarity = "cosine"     # the paper's
 # settings = eande.FitSettings(max_steps=3_000)
 '''
@@ -116,24 +129,41 @@ def write_template(path: str | Path, members: str | Path | None = None) -> Path:
 def _for_files(path: Path, folder: Path) -> str:
     """Return a study of the simulations in a folder, as far as its first file tells."""
     found = look_into(folder)
-    phi = _parameters(found)
-    names = [phi] if isinstance(phi, str) else list(phi)
-    y = _data(found, names)
-    size = found.shapes[names[0]][0] if isinstance(phi, str) and found.shapes[phi] else len(names)
+    if found.beside is not None and found.table is not None:
+        phi = _from_here(path, found.beside)
+        names = list(found.table.names or ())
+        size = found.table.phi.shape[1]
+    else:
+        own = _parameters(found)
+        names = [] if isinstance(own, str) else own
+        size = found.shapes[own][0] if isinstance(own, str) and found.shapes[own] else len(names)
+        phi = json.dumps(own, ensure_ascii=False)
+    y = _data(found, names if names else [phi.strip('"')])
     zeros = ", ".join(["0"] * size)
     ones = ", ".join(["1"] * size)
-    where = repr(str(folder))
-    if folder.is_relative_to(path.parent):
-        where = f"HERE / {str(folder.relative_to(path.parent))!r}"
+    named = f", names={json.dumps(names, ensure_ascii=False)}" if names else ""
     return _FROM_FILES.format(
         count=found.files,
         folder=folder.name,
-        where=where,
-        phi=repr(phi),
-        y=y,
+        where=_from_here(path, folder),
+        phi=phi,
+        y=_quoted(y),
+        variables=_variables(found),
         shape=found.shapes[y],
-        prior=f"# prior = eande.BoxPrior([{zeros}], [{ones}])",
+        prior=f"# prior = eande.BoxPrior([{zeros}], [{ones}]{named})",
     )
+
+
+def _from_here(study: Path, path: Path) -> str:
+    """Return a path as a study file writes it, relative to itself where it can be."""
+    if path.is_relative_to(study.parent):
+        return f"HERE / {_quoted(str(path.relative_to(study.parent)))}"
+    return _quoted(str(path))
+
+
+def _quoted(text: str) -> str:
+    """Return a text as Python writes it, in the quotes of this house."""
+    return json.dumps(text, ensure_ascii=False)
 
 
 def _parameters(found: Contents) -> str | list[str]:
@@ -143,26 +173,34 @@ def _parameters(found: Contents) -> str | list[str]:
             return name
     single = [name for name, shape in found.shapes.items() if not shape]
     if not single:
-        raise _unclear(found, "parameters as phi, or single numbers")
+        raise _unclear(
+            found, "parameters as phi, single numbers, or in a table parameters.csv beside it"
+        )
     return single
 
 
 def _data(found: Contents, parameters: Sequence[str]) -> str:
     """Return which variable is the data: ``y``, else the largest."""
     others = {name: shape for name, shape in found.shapes.items() if name not in parameters}
-    if "y" in others:
+    if "y" in others and found.first.suffix.lower() != TABLE:
         return "y"
     arrays = {name: shape for name, shape in others.items() if shape}
     if not arrays:
         raise _unclear(found, "data as y, or as another array")
 
-    def size(name: str) -> int:
-        total = 1
-        for length in arrays[name]:
-            total *= length
-        return total
+    columns = [name for name in arrays if name.lower() not in _PLACES]
+    if found.first.suffix.lower() == TABLE and len(columns) == 2:
+        # One column, and all of them together: what stands beside it says when or where.
+        return columns[0]
+    return max(arrays, key=lambda name: math.prod(arrays[name]))
 
-    return max(arrays, key=size)
+
+def _variables(found: Contents) -> str:
+    """Return what there is to choose from, in words."""
+    columns = [name for name in found.shapes if name != WHOLE]
+    if found.first.suffix.lower() == TABLE and columns:
+        return f'{", ".join(columns)}; "{WHOLE}" is all of them'
+    return ", ".join(found.shapes)
 
 
 def _unclear(found: Contents, expected: str) -> InputError:

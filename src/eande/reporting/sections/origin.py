@@ -1,7 +1,10 @@
 """Where this comes from: settings, seeds, versions, hardware, date and command."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from eande.foundations.provenance import provenance
-from eande.reporting.blocks import Section, Table
+from eande.reporting.blocks import Folded, Section, Table
 from eande.reporting.given import Given
 from eande.reporting.words import counted, flattened
 
@@ -13,8 +16,11 @@ def origin(given: Given, section: Section) -> None:
     made = provenance(*_LIBRARIES) | {"seed of the report": given.seed}
     named = dict(given.provenance or {})
     if named:
-        rows = [[name, value] for name, value in flattened(named)]
-        section.blocks.append(Table("How it was made", ["", ""], rows, numbers=False, copy=True))
+        short = {name: one for name, one in named.items() if not isinstance(one, Mapping)}
+        section.blocks.append(_table("How it was made", short))
+        for name, one in named.items():
+            if isinstance(one, Mapping):
+                section.blocks.append(Folded(f"The {name}", [_table(f"All {name}", one)]))
     else:
         section.ask(
             "Pass provenance= (a mapping: the command, settings, seeds) to have it shown here."
@@ -35,3 +41,9 @@ def origin(given: Given, section: Section) -> None:
         Table("Where and when the report was written", ["", ""], rows, numbers=False)
     )
     section.data |= {"given": named, "report": made}
+
+
+def _table(caption: str, values: Mapping[str, Any]) -> Table:
+    """Return values by name, to copy."""
+    rows = [[name, value] for name, value in flattened(values)]
+    return Table(caption, ["", ""], rows, numbers=False, copy=True)

@@ -1,4 +1,4 @@
-"""Simulations from files of others: one .npz or NetCDF file each.
+"""Simulations from files of others: one .npz, NetCDF, .npy or .csv file each.
 
 Parameters are small and read when the files are opened, data when they are asked for. What a file
 holds is checked when it is read, and a refusal names the file: among thousands, that is what one
@@ -31,6 +31,8 @@ from eande.simulation.read.entry import (
     reading_window,
 )
 from eande.simulation.read.members import (
+    KINDS,
+    PLAIN,
     SUFFIXES,
     Member,
     State,
@@ -44,6 +46,7 @@ from eande.simulation.read.members import (
 )
 from eande.simulation.read.npz import Identity, NpzFile
 from eande.simulation.read.parts import Failures, Parts, group_replicates
+from eande.simulation.read.plain import PlainFile
 from eande.simulation.read.sources import Source, as_index
 from eande.simulation.read.tables import Table, is_frame, read_array, read_csv, read_frame
 
@@ -65,8 +68,8 @@ def read_files(
     """
     check_choice("broken", broken, BROKEN)
     check_flag("progress", progress)
-    paths, as_given = list_files(files)
     table = _as_table(phi)
+    paths, as_given = list_files(files, without=_table_path(phi))
     if table is None:
         names, several = as_names(phi)
         members = [Member(path) for path in paths]
@@ -102,7 +105,7 @@ def _check_data(members: list[Member], y: str, progress: bool) -> None:
     datum = np.empty(source.y_shape, dtype=np.float32)
     for row, member in enumerate(_shown(good, "checking data", progress)):
         try:
-            source.read(row, 0, source.y_shape[0], datum)
+            source.look(row, 0, source.y_shape[0], datum)
         except InputError as error:
             member.reason = str(error)
 
@@ -179,6 +182,16 @@ class FileSource(Source):
         self._verified: set[Identity] = set()
 
     def read(self, row: int, start: int, stop: int, out: np.ndarray) -> None:
+        """Read from the file, or refuse it."""
+        try:
+            self.look(row, start, stop, out)
+        except InputError as error:
+            raise InputError(
+                f"{error}; from_files(…, broken='failed') finds all such files at once, and "
+                "counts them as failures"
+            ) from None
+
+    def look(self, row: int, start: int, stop: int, out: np.ndarray) -> None:
         """Read from the file; its shape must still be the expected one, its numbers finite."""
         path = self.files[row]
         name = f"{path}, {self.y}"
@@ -191,6 +204,11 @@ class FileSource(Source):
             if path.suffix.lower() == ".npz":
                 with NpzFile.open(path) as file:
                     out[...] = file.window(self.y, self.y_shape, start, stop, self._verified)
+                return
+            if path.suffix.lower() in PLAIN:
+                values = PlainFile.open(path).values(self.y)
+                check_datum(name, values.shape, values.dtype, self.y_shape)
+                out[...] = values[start:stop] if values.ndim else values
                 return
             with open_dataset(path, self.others) as dataset:
                 array = dataset[self.y]
@@ -222,8 +240,13 @@ class FileSource(Source):
         return total.hexdigest()[:16]
 
 
-def list_files(files: Any) -> tuple[list[Path], bool]:
-    """Return the files, and whether they were given one by one, in an order of their own."""
+def list_files(files: Any, *, without: Path | None = None) -> tuple[list[Path], bool]:
+    """Return the files, and whether they were given one by one, in an order of their own.
+
+    Args:
+        files: a folder, a pattern or a list.
+        without: the table of parameters, which may lie among them.
+    """
     kinds = ", ".join(SUFFIXES)
     if isinstance(files, Iterable) and not isinstance(files, str | bytes | Path | Set | Mapping):
         paths = [as_path("files", path) for path in files]
@@ -243,20 +266,32 @@ def list_files(files: Any) -> tuple[list[Path], bool]:
     with reading(folder):
         found = glob.glob(str(folder), recursive=True) if is_pattern else folder.iterdir()
         # Hidden files are what file systems and copying leave beside the real ones.
-        paths = sorted(
+        there = sorted(
             path
             for path in map(Path, found)
             if path.suffix.lower() in SUFFIXES and path.name[0] != "." and path.is_file()
         )
+        if without is not None and without.exists():
+            there = [path for path in there if not path.samefile(without)]
+    of_kinds = ([path for path in there if path.suffix.lower() in kind] for kind in KINDS)
+    paths = next(filter(None, of_kinds), [])
     if not paths:
         raise InputError(f"files: expected at least one of {kinds}, got none in {folder}")
     return paths, False
 
 
+def _table_path(phi: Any) -> Path | None:
+    """Return where parameters lie beside the files in a table; None where they are elsewhere."""
+    if isinstance(phi, Path) or (isinstance(phi, str) and phi.lower().endswith(".csv")):
+        return as_path("phi", phi)
+    return None
+
+
 def _as_table(phi: Any) -> Table | None:
     """Return the parameters that lie beside the files; None for names of those in the files."""
-    if isinstance(phi, Path) or (isinstance(phi, str) and phi.lower().endswith(".csv")):
-        return read_csv(as_path("phi", phi))
+    path = _table_path(phi)
+    if path is not None:
+        return read_csv(path)
     if is_frame(phi):
         return read_frame("phi", phi)
     is_list = isinstance(phi, list | tuple) and bool(phi)

@@ -22,12 +22,18 @@ from eande.simulation.read.entry import (
     reading,
 )
 from eande.simulation.read.npz import NpzFile
+from eande.simulation.read.plain import ARRAY, TABLE, PlainFile
 from eande.simulation.read.tables import Table
 
 # Number, size and time of change of a file.
 State = tuple[int, int, int]
 
-SUFFIXES = (".npz", ".nc", ".nc4", ".cdf")
+# Of files that can hold parameters too, and of those that hold data alone.
+_NAMED = (".npz", ".nc", ".nc4", ".cdf")
+PLAIN = (ARRAY, TABLE)
+SUFFIXES = (*_NAMED, *PLAIN)
+# Of a folder with files of several kinds, the first of these that is there: tables lie beside data.
+KINDS = (_NAMED, (ARRAY,), (TABLE,))
 # Letters of a reason, and of all reasons together, in a message.
 _LONGEST_REASON = 160
 _LONGEST_LIST = 1_200
@@ -89,6 +95,8 @@ class Member:
                 self.state = state_of(self.path)
                 if self.path.suffix.lower() == ".npz":
                     self._look_into_npz(phi, several, y)
+                elif self.path.suffix.lower() in PLAIN:
+                    self._look_into_plain(phi, y)
                 else:
                     self._look_into_dataset(phi, several, y)
         except InputError as error:
@@ -104,6 +112,17 @@ class Member:
             self._keep(phi, vectors, None)
             check_choice(f"{self.path}, y", y, file.names)
             self.shape = check_datum(f"{self.path}, {y}", *file.described(y))
+
+    def _look_into_plain(self, phi: list[str], y: str) -> None:
+        if phi:
+            raise InputError(
+                f"{self.path}: expected the parameters in a table beside the files, such as "
+                f"phi='parameters.csv', for a {self.path.suffix} file holds data alone"
+            )
+        file = PlainFile.open(self.path)
+        self.variables = file.names
+        values = file.values(y)
+        self.shape = check_datum(f"{self.path}, {y}", values.shape, values.dtype)
 
     def _look_into_dataset(self, phi: list[str], several: bool, y: str) -> None:
         with open_dataset(self.path) as dataset:

@@ -145,18 +145,23 @@ class Simulations:
         broken: str = "refuse",
         progress: bool = True,
     ) -> Simulations:
-        """Read ``.npz`` or NetCDF files of one simulation each, data when asked for.
+        """Read files of one simulation each, data when asked for.
+
+        These are ``.npz`` or NetCDF files; or ``.npy`` and ``.csv`` files, which hold data alone:
+        their parameters lie beside them in a table.
 
         Args:
-            files: a folder, a pattern such as ``"members/*.nc"``, or the files themselves.
+            files: a folder, a pattern such as ``"members/*.nc"``, or the files themselves. Of a
+                folder with files of several kinds those are taken that come first in this list.
             phi: name of the parameters in each file: one vector, or several scalars (NetCDF:
                 variables or attributes). Or a table that lies beside the files, with a row for
                 each: the path of a CSV file, a pandas DataFrame, or an array (n, D). A column
-                ``file`` (or the DataFrame's index, where it consists of texts) says which file a
-                row belongs to, with or without folder and ending; all other columns are parameters.
-                Without it, the rows are in the order of the files: that of the list, or of the
-                sorted names.
-            y: name of the data in each file.
+                ``file`` (or a first one that consists of texts, or such an index of the DataFrame)
+                says which file a row belongs to, with or without folder and ending; all other
+                columns are parameters. Without it, the rows are in the order of the files: that of
+                the list, or of the sorted names.
+            y: name of the data in each file; in a ``.csv`` file that of a column. ``"y"`` is the
+                whole of a ``.npy`` or ``.csv`` file, where no column is called so.
             broken: what becomes of files that cannot be read, or are unlike the others:
                 ``"refuse"`` refuses all; with ``"failed"`` they count as failed simulations, in
                 ``simulations.failures`` with the reason. Then all data are read once, to find those

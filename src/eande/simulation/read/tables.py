@@ -1,13 +1,12 @@
 """Tables of parameters that lie beside the data: a CSV file, a pandas DataFrame, an array.
 
-A row is a simulation, a column a parameter. A column called ``file``, or an index of texts, names
-the file that a row belongs to; without one, the rows are in the order of the files.
+A row is a simulation, a column a parameter. A column called ``file``, or a first column or index of
+texts, names the file that a row belongs to; without one, the rows are in the order of the files.
 """
 
 from __future__ import annotations
 
 import csv
-import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -67,7 +66,7 @@ def read_columns(name: str, frame: Any) -> tuple[Tensor, tuple[str, ...] | None]
 def read_frame(name: str, frame: Any) -> Table:
     """Return the parameters that a DataFrame holds for files.
 
-    Its column ``file``, or its index where that consists of texts, names the files.
+    Its column ``file``, or its index or first column where that consists of texts, names the files.
 
     Args:
         name: of the argument.
@@ -80,46 +79,90 @@ def read_frame(name: str, frame: Any) -> Table:
         frame = frame.drop(columns=FILE_COLUMN)
     elif index and all(isinstance(one, str) for one in index):
         files = tuple(index)
+    elif index and all(isinstance(one, str) for one in frame.iloc[:, 0]):
+        files = tuple(frame.iloc[:, 0])
+        frame = frame.iloc[:, 1:]
     return Table(*read_columns(name, frame), files)
 
 
 def read_csv(path: Path) -> Table:
     """Return the parameters that a CSV file holds.
 
-    Its first line names the columns, unless it consists of numbers. A first column without a name
-    is an index as pandas writes it: of texts it names the files, of numbers it is left out.
+    Its first line names the columns, unless it consists of numbers. A first column of texts names
+    the files, whatever it is called; one of numbers without a name is an index as pandas writes it,
+    and left out.
     """
     with reading(path), open_regular(path) as raw:
-        text = raw.readall().decode("utf-8-sig")
-        # Where decimals have a comma, tables have semicolons.
-        separator = max(",;\t", key=text.partition("\n")[0].count)
-        rows = [row for row in csv.reader(io.StringIO(text), delimiter=separator) if row]
+        found = split(str(path), raw.readall())
+    header = list(found.columns)
+    lists = [list(cells) for cells in found.cells]
+    files = None
+    if FILE_COLUMN in header:
+        place = header.index(FILE_COLUMN)
+        files = tuple(lists.pop(place))
+        del header[place]
+    if header and not any(map(_is_number, lists[0])):
+        if files is None and lists[0]:
+            files = tuple(lists[0])
+            header, lists = header[1:], lists[1:]
+    elif header and header[0] == "":
+        header, lists = header[1:], lists[1:]
+    return _table(str(path), header, lists, named=found.named)._replace(files=files)
+
+
+class Split(NamedTuple):
+    """A table of text.
+
+    Attributes:
+        columns: their names.
+        cells: of each column, from top to bottom.
+        named: whether the names stand in the file.
+    """
+
+    columns: tuple[str, ...]
+    cells: tuple[tuple[str, ...], ...]
+    named: bool
+
+    def column(self, where: str, name: str) -> np.ndarray:
+        """Return the numbers of a column, NaN for an empty cell."""
+        return _numbers(where, name, self.cells[self.columns.index(name)])
+
+
+def split(where: str, content: bytes, *, by_spaces: bool = False) -> Split:
+    """Return the cells of a table of text; lines that begin with # are comments.
+
+    Args:
+        where: its name, for refusals.
+        content: of the file.
+        by_spaces: whether spaces separate cells where nothing else does.
+    """
+    lines = content.decode("utf-8-sig").splitlines()
+    # Comments become blank, so that refusals count lines as an editor does.
+    lines = ["" if line.startswith("#") or not line.strip() else line for line in lines]
+    first = next(filter(None, lines), "")
+    # Where decimals have a comma, tables have semicolons.
+    separator = max(",;\t", key=first.count)
+    if by_spaces and separator not in first:
+        rows = [(number, line.split()) for number, line in enumerate(lines, 1) if line]
+    else:
+        reader = csv.reader(lines, delimiter=separator)
+        rows = [(reader.line_num, row) for row in reader if row]
     if not rows:
-        raise InputError(f"{path}: expected a table of parameters, got an empty file")
-    header = [cell.strip() for cell in rows[0]]
+        raise InputError(f"{where}: expected a table of numbers, got an empty file")
+    header = [cell.strip() for cell in rows[0][1]]
     named = not all(map(_is_number, header))
     if named:
         rows = rows[1:]
     else:
         header = [f"column {place}" for place in range(len(header))]
-    for number, row in enumerate(rows, 2 if named else 1):
+    for number, row in rows:
         if len(row) != len(header):
             raise InputError(
-                f"{path}: expected {len(header)} cells in every row, got {len(row)} in line "
+                f"{where}: expected {len(header)} cells in every row, got {len(row)} in line "
                 f"{number}"
             )
-    lists = [[row[place] for row in rows] for place in range(len(header))]
-    files = None
-    if FILE_COLUMN in header:
-        place = header.index(FILE_COLUMN)
-        files = tuple(lists[place])
-        header = [*header[:place], *header[place + 1 :]]
-        lists = [*lists[:place], *lists[place + 1 :]]
-    if header and header[0] == "":
-        if files is None and not all(map(_is_number, lists[0])):
-            files = tuple(lists[0])
-        header, lists = header[1:], lists[1:]
-    return _table(str(path), header, lists, named=named)._replace(files=files)
+    cells = tuple(tuple(row[place] for _, row in rows) for place in range(len(header)))
+    return Split(tuple(header), cells, named)
 
 
 def read_array(name: str, values: Any) -> Table:
