@@ -99,6 +99,16 @@ class MeanRatio(Similarity):
             ]
         )
 
+    def grouped_score(self, f: Tensor, g: Tensor) -> Tensor:
+        """Return the scores of each datum with points of its own, (m, n) × (m, k, n) → (m, k)."""
+        pairs = zip(self._parts(f), self._parts(g), strict=True)
+        return _log_mean_exp(
+            [
+                datum.similarity.grouped_score(datum.point, phi.point) + datum.offset.unsqueeze(1)
+                for datum, phi in pairs
+            ]
+        )
+
     def bound(self, f: Tensor) -> Tensor | None:
         """Return the mean of the members' bounds, as ratios; None where a member has none."""
         tops = []

@@ -8,7 +8,8 @@ in rounds, from prior draws on:
 2. A Gaussian mixture is fitted to them, for several modes, and one Gaussian, for many parameters.
    The next q is made of both, of the same with wider components and of a tenth of the prior, and
    gives the next points.
-3. From β = 1 on, rounds end when the weights become no more even.
+3. From β = 1 on, rounds end when the weights become no more even; where a posterior lies in so
+   sharp a corner of the prior that most points of any round miss it, after twenty of them.
 
 Whatever q is, the mean of p e^s / q over its draws is C, with an error that their spread tells; a
 poor one costs draws. A mode that no round has come near is as hard to find as one that no prior
@@ -247,8 +248,7 @@ def _better(known: Guides, rows: Tensor, found: Guides) -> tuple[Guides, Tensor]
     """Return the better guides of all data, and for which rows another round is worth while."""
     share = found.normalizer().effective_draws
     known_share = known.normalizer().effective_draws[rows]
-    early = known.exponent[rows] < 1
-    kept = early | (share > known_share)
+    kept = (found.exponent > known.exponent[rows]) | (share > known_share)
     chosen = rows[kept]
     guide = known.guide._replace(
         mixture=known.guide.mixture.replaced(chosen, found.guide.mixture.of(kept))
@@ -258,7 +258,7 @@ def _better(known: Guides, rows: Tensor, found: Guides) -> tuple[Guides, Tensor]
         log_weight=known.log_weight.index_copy(0, chosen, found.log_weight[kept]),
         exponent=known.exponent.index_copy(0, chosen, found.exponent[kept]),
     )
-    return best, early | (share >= _WORTHWHILE * known_share)
+    return best, (found.exponent < 1) | (share >= _WORTHWHILE * known_share)
 
 
 def _around(
