@@ -138,10 +138,8 @@ def test_proposals_beside_the_prior_s_support_are_no_samples(monkeypatch):
     monkeypatch.setattr(
         guide,
         "fit_gaussian_mixture",
-        lambda *given, **more: (
-            (mixture := fitted(*given, **more))._replace(
-                location=mixture.location - 1_000 * mixture.scale
-            )
+        lambda *given, **more: (mixture := fitted(*given, **more))._replace(
+            location=mixture.location - 1_000 * mixture.scale
         ),
     )
     posterior, deviation = in_a_corner(2, width=1.0)
@@ -218,7 +216,9 @@ def test_same_seed_same_samples():
 def test_a_prior_without_a_density_is_refused():
     prior = eande.EmpiricalPrior(torch.randn(500, 2))
     posterior = posterior_of(lambda phi: -50 * phi.square().sum(1), prior, draws=500)
-    with pytest.raises(eande.InputError, match="prior without a density, got guided"):
+    with pytest.raises(
+        eande.InputError, match="prior without a density that integrates to one, got guided"
+    ):
         posterior.sample(10, sampler="guided")
 
 

@@ -98,7 +98,7 @@ def diagnose(
     draws = max(draws, DRAWS_PER_DATUM * len(phi))
     weighed, k = _weigh_all(model, phi, embedded, draws, seed, progress=progress)
     nearer = 0
-    if samples is None and model.prior.has_density:
+    if samples is None and model.prior_bank(model.prior, draws).proposable:
         few_near = weighed.effective_draws < ENOUGH_DRAWS
         nearer = int(few_near.sum())
         if nearer:

@@ -151,9 +151,9 @@ class JointEncoder(nn.Module):
         Where it is too few, that member's −log C is NaN: :meth:`forward` knows.
         """
         joint = []
-        for member, f, _, by_draws in self._located(y):
+        for _, f, bank, by_draws in self._located(y):
             short = by_draws.effective_draws < _FEWEST
-            if not member.prior.has_density:
+            if not bank.proposable:
                 short = torch.zeros_like(short)
             joint += [f, -by_draws.log_value.masked_fill(short, torch.nan).float().unsqueeze(1)]
         return torch.cat(joint, dim=1)

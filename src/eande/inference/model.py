@@ -50,6 +50,7 @@ from eande.inference.cache import Cache, Graphs, KeptBank
 from eande.inference.cuda_graphs import GraphedFunction
 from eande.inference.derived import Derived, check_derived
 from eande.inference.describing import held_out_nats, network_in_words, similarity_in_words
+from eande.inference.integral import can_be_proposed
 from eande.inference.normalizer import (
     ENOUGH_DRAWS,
     Normalizer,
@@ -598,7 +599,8 @@ class EmbedAndEmulate(nn.Module):
         at_edge = None
         if isinstance(self.prior, TruncatedPrior):
             at_edge = self.prior.depth(phi) < _EDGE
-        return PriorBank(phi, emulated, inside, outside, beyond or 0.0, at_edge)
+        proposable = can_be_proposed(prior)
+        return PriorBank(phi, emulated, inside, outside, beyond or 0.0, at_edge, proposable)
 
     def _scoring_parts(self) -> list[nn.Module]:
         """Return what emulated points and scores depend on."""

@@ -92,7 +92,7 @@ def closer_normalizer(
     found = by_draws
     for thorough in (False, True):
         rows = (short & (found.effective_draws < _WELL_KNOWN)).nonzero()[:, 0]
-        if not len(rows) or not model.prior.has_density:
+        if not len(rows) or not bank.proposable:
             break
         parts = [
             draws_near(

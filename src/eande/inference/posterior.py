@@ -139,8 +139,8 @@ class Posterior:
 
     def _closer_normalizer(self, points: int, seed: int) -> _Normalizer:
         """Find log C by proposals from near the posterior, or where they fail by tempering."""
-        found = self.guide.judged(self, points, seed)
-        if found.reliable:
+        found = self.guide.judged(self, points, seed) if self.bank.proposable else None
+        if found is not None and found.reliable:
             log_value, error = found.normalizer()
         else:
             _, info = tempered(self, 1, seed=seed, particles=points)

@@ -93,7 +93,7 @@ def summarize_weighed(
     nearby = torch.zeros(len(f), dtype=torch.bool, device=f.device)
     for thorough, enough in ((False, min(samples, _ENOUGH)), (True, min(samples, ENOUGH_DRAWS))):
         short = (found.effective < enough).nonzero()[:, 0]
-        if not len(short) or not model.prior.has_density:
+        if not len(short) or not bank.proposable:
             break
         batches = short.split(DATA_AT_ONCE)
         for some in track(batches, "proposing", disable=not progress, transient=True):

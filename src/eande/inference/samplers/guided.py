@@ -145,9 +145,10 @@ def find_guide(posterior: Target, seed: int = 0) -> Found:
         posterior: what to propose for.
         seed: same seed, same proposal.
     """
-    if not posterior.prior.has_density:
+    if not posterior.bank.proposable:
         raise InputError(
-            "sampler: expected acceptance_rejection for a prior without a density, got guided"
+            "sampler: expected acceptance_rejection for a prior without a density that integrates "
+            "to one, got guided"
         )
     pool_scores = posterior.bank_scores()
     if not torch.isfinite(pool_scores).any():
