@@ -45,6 +45,8 @@ _WEIGHTS_AT_ONCE = 4_000_000
 _BOOTSTRAPS = 1_000
 # Draws that data share outnumber them by this factor, else the test of ranks allows for it.
 DRAWS_PER_DATUM = 20
+# Proposals are so many for every datum, whatever their weights: ranks are uniform for any number.
+_NEAR = 1_024
 # Pareto k is estimated for this many data.
 _PARETO_DATA = 100
 
@@ -298,8 +300,7 @@ def _weigh_rows(
     """
     prior = model.prior
     phi, embedded, references, chance = (x[rows.to(x.device)] for x in data)
-    # As many draws for every datum, whatever their weights: ranks are uniform for any number.
-    guide, drawn = draws_near(model, embedded, bank, 0, seed=seed, thorough=thorough)
+    guide, drawn = draws_near(model, embedded, bank, count=_NEAR, seed=seed, thorough=thorough)
     true_ratio = guide.prior_ratio(prior.unconstrain(phi).unsqueeze(1))
     candidates = Candidates(
         torch.cat([phi.unsqueeze(1), drawn.phi], dim=1),

@@ -29,16 +29,15 @@ from torch import Tensor
 
 from eande.foundations.checks import EandeWarning, InputError, check_count
 from eande.foundations.seeds import derive_seed, generator
-from eande.inference.guide import Guide, find_guides
+from eande.inference.guide import Effort, Guide, find_guides
 from eande.inference.normalizer import ENOUGH_DRAWS, normalizer_of_weights
 from eande.inference.samplers.known import sampler
 from eande.inference.samplers.rejection import BudgetExceeded, SampleInfo
 from eande.inference.samplers.resampling import effective_sample_size, systematic_resampling
 from eande.inference.target import Target
 
-# Points of a round, and components of the mixture.
-_POINTS = 4_000
-_COMPONENTS = 16
+# How closely to look for a guide.
+_EFFORT = Effort(points=4_000, components=16)
 # The fewest proposals, and how many more than are expected to do.
 _FEWEST = 4_000
 _MORE = 1.1
@@ -80,7 +79,7 @@ class _ScoresOf(NamedTuple):
 
     posterior: Target
 
-    def __call__(self, phi: Tensor) -> Tensor:
+    def __call__(self, phi: Tensor, prior_ratio: Tensor) -> Tensor:
         """Return s of parameters (1, k, D), (1, k)."""
         return self.posterior.score(phi[0]).unsqueeze(0)
 
@@ -138,29 +137,32 @@ class Guided(Target, Protocol):
         """The proposal, found once; only where the prior has a density."""
 
 
-def find_guide(posterior: Target, seed: int = 0) -> Found:
+def find_guide(posterior: Target, seed: int = 0, start: Guide | None = None) -> Found:
     """Find a proposal for a posterior whose prior has a density.
 
     Args:
         posterior: what to propose for.
         seed: same seed, same proposal.
+        start: a proposal from near it, where there is one.
     """
     if not posterior.bank.proposable:
         raise InputError(
             "sampler: expected acceptance_rejection for a prior without a density that integrates "
             "to one, got guided"
         )
-    pool_scores = posterior.bank_scores()
-    if not torch.isfinite(pool_scores).any():
-        raise InputError("prior: expected draws inside the training prior's support, got none")
+    pool_scores = None
+    if start is None:
+        pool_scores = posterior.bank_scores().unsqueeze(0)
+        if not torch.isfinite(pool_scores).any():
+            raise InputError("prior: expected draws inside the training prior's support, got none")
     found = find_guides(
         _ScoresOf(posterior),
         posterior.prior,
         posterior.bank.phi,
-        pool_scores.unsqueeze(0),
-        points=_POINTS,
-        components=_COMPONENTS,
+        pool_scores,
+        effort=_EFFORT,
         seed=seed,
+        start=start,
     )
     return Found(found.guide, found.log_weight[0], found.rounds, found.evaluations)
 
