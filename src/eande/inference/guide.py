@@ -140,6 +140,11 @@ class Weighted(NamedTuple):
         """The log of p e^s / q, whose mean is C, (m, n)."""
         return self.score + self.prior_ratio
 
+    def of(self, rows: Tensor | int) -> Weighted:
+        """Return those for some data, or for one."""
+        chosen = slice(rows, rows + 1) if isinstance(rows, int) else rows
+        return Weighted(*(part[chosen] for part in self))
+
     def joined(self, others: Weighted) -> Weighted:
         """Return these draws and others of the same data."""
         pairs = zip(self, others, strict=True)
@@ -198,6 +203,12 @@ class Guide(NamedTuple):
     def stacked(cls, guides: Sequence[Guide]) -> Guide:
         """Return the proposals for the data of several guides of one prior, in their order."""
         return cls(GaussianMixture.stacked([guide.mixture for guide in guides]), guides[0].prior)
+
+
+def all_stacked(guides: Sequence[Guide | None]) -> Guide | None:
+    """Return the guides of some data as one; None where one has none."""
+    known = [guide for guide in guides if guide is not None]
+    return Guide.stacked(known) if known and len(known) == len(guides) else None
 
 
 class Guides(NamedTuple):

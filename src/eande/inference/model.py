@@ -52,6 +52,7 @@ from eande.inference.derived import Derived, check_derived
 from eande.inference.describing import held_out_nats, network_in_words, similarity_in_words
 from eande.inference.guide import Guide
 from eande.inference.integral import can_be_proposed
+from eande.inference.many import sample_many
 from eande.inference.normalizer import (
     ENOUGH_DRAWS,
     Normalizer,
@@ -419,6 +420,40 @@ class EmbedAndEmulate(nn.Module):
                 stacklevel=2,
             )
         return found
+
+    def samples(
+        self, ys: Any, n: int = 1_000, *, seed: int = 0, progress: bool = True
+    ) -> tuple[Tensor, list[Any]]:
+        """Draw ``n`` samples of the posterior of each observation, shape (m, n, D), quickly.
+
+        They are those of ``posterior.sample``, independent of each other, with what the samplers
+        report of each; but data go through encoder, proposals and emulator together.
+
+        Args:
+            ys: observations along a first axis, shape (m, …).
+            n: how many samples of each.
+            seed: same seed and observations, same samples.
+            progress: whether to show progress bars.
+
+        Example:
+            >>> phi, infos = model.samples(held_out.y[:5], 100, progress=False)
+            >>> phi.shape, len(infos)
+            (torch.Size([5, 100, 2]), 5)
+        """
+        check_count("n", n, 1)
+        check_seed("seed", seed)
+        check_flag("progress", progress)
+        posteriors = self.posteriors(ys)
+        check_fits("n", n, 4 * self.prior.dimension * len(posteriors))
+        return sample_many(
+            self,
+            torch.cat([_embedding(posterior) for posterior in posteriors]),
+            posteriors[0].bank,
+            posteriors,
+            n,
+            seed=derive_seed(seed, "samples"),
+            progress=progress,
+        )
 
     def _posteriors(
         self,

@@ -11,7 +11,15 @@ import torch
 from torch import Tensor
 
 from eande.foundations.seeds import derive_seed
-from eande.inference.guide import DataScores, Effort, Emulating, Guide, Weighted, find_guides
+from eande.inference.guide import (
+    DataScores,
+    Effort,
+    Emulating,
+    Guide,
+    Guides,
+    Weighted,
+    find_guides,
+)
 from eande.inference.normalizer import (
     Normalizer,
     PriorBank,
@@ -29,7 +37,7 @@ _POINTS_PER_PARAMETER = 64
 _COMPONENTS = 4
 _SHARE = 0.1
 _ENOUGH = 0.4
-_CLOSER = Effort(points=1_024, components=8)
+_CLOSER = Effort(points=1_024, components=16, enough=0.7)
 _THOROUGH = Effort(points=4_000, components=16)
 # So many are drawn at least and at most, and a little more than promise to do, by the share of the
 # guide's own points that is effective, of which this is the least that is reckoned with.
@@ -58,11 +66,11 @@ def draws_near(
     bank: PriorBank,
     *,
     seed: int,
-    thorough: bool,
+    closeness: int = 0,
     count: int | None = None,
     wanted: float = 0.0,
     start: Guide | None = None,
-) -> tuple[Guide, Weighted]:
+) -> tuple[Guides, Weighted]:
     """Draw from near the posteriors of a few data, and return the guides and their draws.
 
     Args:
@@ -70,7 +78,7 @@ def draws_near(
         f: embedded data (m, n).
         bank: draws of the model's prior, where guides begin.
         seed: same seed and data, same draws.
-        thorough: whether to look longer, as many parameters need it.
+        closeness: how closely to look: 0, 1, or 2 as many parameters may need it.
         count: how many to draw for each; None for as many as is reckoned for what is wanted.
         wanted: an effective sample size, for which no more than 5,120 are drawn for each.
         start: proposals from near the posteriors, where guides begin instead.
@@ -81,7 +89,7 @@ def draws_near(
         model.prior,
         bank.phi,
         model.similarity.score(f, bank.emulated) if start is None else None,
-        effort=_efforts(model.prior.dimension)[2 * thorough],
+        effort=_efforts(model.prior.dimension)[closeness],
         seed=seed,
         start=start,
     )
@@ -89,9 +97,7 @@ def draws_near(
         share = found.normalizer().effective_draws.min().item() / found.log_weight.shape[1]
         count = math.ceil(_MORE * wanted / max(share, _LEAST_SHARE))
         count = min(max(count, _FEWEST_DRAWN), _MOST_DRAWN)
-    return found.guide, found.guide.weigh(
-        scores, found.guide.draw(count, derive_seed(seed, "drawn"))
-    )
+    return found, found.guide.weigh(scores, found.guide.draw(count, derive_seed(seed, "drawn")))
 
 
 class _JointScores(NamedTuple):

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from eande.foundations.seeds import derive_seed
 from eande.inference.derived import Derived, add_derived
-from eande.inference.guide import Emulating, Guide
+from eande.inference.guide import Emulating, Guide, all_stacked
 from eande.inference.nearby import DATA_AT_ONCE, draws_near
 from eande.inference.normalizer import ENOUGH_DRAWS, PriorBank
 from eande.inference.summary import Summary
@@ -93,7 +93,7 @@ def summarize_weighed(
     ]
     found = _Numbers([torch.cat(column) for column in zip(*parts, strict=True)])
     nearby = torch.zeros(len(f), dtype=torch.bool, device=f.device)
-    for thorough, enough in ((False, min(samples, _ENOUGH)), (True, min(samples, ENOUGH_DRAWS))):
+    for closeness, enough in ((0, min(samples, _ENOUGH)), (2, min(samples, ENOUGH_DRAWS))):
         short = (found.effective < enough).nonzero()[:, 0]
         if not len(short) or not bank.proposable:
             break
@@ -104,9 +104,9 @@ def summarize_weighed(
                 f[some],
                 bank,
                 wanted=samples,
-                seed=derive_seed(seed, int(thorough)),
-                thorough=thorough,
-                start=None if thorough else _stacked([near[i] for i in some.tolist()]),
+                seed=derive_seed(seed, closeness),
+                closeness=closeness,
+                start=None if closeness else all_stacked([near[i] for i in some.tolist()]),
             )
             _, flat = add_derived(model.prior.names, drawn.phi.flatten(0, 1), derived)
             own = flat.unflatten(0, drawn.phi.shape[:2])
@@ -129,12 +129,6 @@ def summarize_weighed(
             zip(found.effective.tolist(), nearby.tolist(), strict=True)
         )
     ]
-
-
-def _stacked(guides: Sequence[Guide | None]) -> Guide | None:
-    """Return the guides of some data as one; None where one has none."""
-    known = [guide for guide in guides if guide is not None]
-    return Guide.stacked(known) if len(known) == len(guides) else None
 
 
 def _weigh(log_weight: Tensor, values: Tensor, level: float) -> list[Tensor]:

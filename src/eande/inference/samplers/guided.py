@@ -22,14 +22,14 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from eande.foundations.checks import EandeWarning, InputError, check_count
 from eande.foundations.seeds import derive_seed, generator
-from eande.inference.guide import Effort, Guide, find_guides
+from eande.inference.guide import Effort, Guide, Weighted, find_guides
 from eande.inference.normalizer import ENOUGH_DRAWS, normalizer_of_weights
 from eande.inference.samplers.known import sampler
 from eande.inference.samplers.rejection import BudgetExceeded, SampleInfo
@@ -188,8 +188,7 @@ def guided(
         wanted = _MORE * n / found.acceptance_rate
     while True:
         pool = pool.grown(found.guide, max(_FEWEST, math.ceil(wanted)), max_evaluations)
-        bound = max(found.log_weight.max().item(), pool.log_weight.max().item())
-        accepted = ((pool.margin >= bound) & (pool.margin > -torch.inf)).nonzero()[:, 0]
+        accepted, bound = pool.accepted(found)
         rate = len(accepted) / len(pool.margin)
         info = _info(pool, found, rate, bound)
         if len(accepted) >= n:
@@ -219,6 +218,37 @@ def guided(
             )
 
 
+def samples_among(drawn: Weighted, found: Found, n: int, seed: int) -> tuple[Tensor, Any] | None:
+    """Return ``n`` samples of a posterior among proposals; None where these do not suffice.
+
+    They suffice where ``n`` are accepted, or copies are few among ``n`` chosen by priority.
+
+    Args:
+        drawn: by the guide, of one datum.
+        found: the guide.
+        n: how many samples.
+        seed: same seed, same samples.
+    """
+    log_weight = drawn.log_weight[0]
+    margin = log_weight - _log_uniform(len(log_weight), seed, 0).to(log_weight.device)
+    pool = _Pool(None, drawn.phi[0], log_weight, margin, seed, 1)
+    accepted, bound = pool.accepted(found)
+    if len(accepted) >= n:
+        info = _info(pool, found, len(accepted) / len(margin), bound)
+        return pool.phi[accepted[:n]], info
+    chosen = pool.by_priority(n) if len(margin) > n else None
+    if chosen is None or chosen.copies > _FEW_COPIES:
+        return None
+    info = _info(pool, found, n / len(margin), chosen.bound)
+    return pool.phi[chosen.rows], replace(info, copies=chosen.copies)
+
+
+def _log_uniform(n: int, seed: int, batch: int) -> Tensor:
+    """Return logarithms of uniform numbers, by which proposals are accepted."""
+    stream = generator(seed, "acceptance", batch)
+    return torch.rand(n, generator=stream, dtype=torch.float64).log()
+
+
 class _Chosen(NamedTuple):
     """Samples by their priorities.
 
@@ -237,7 +267,7 @@ class _Pool(NamedTuple):
     """Proposals, with what decides which of them are samples.
 
     Args:
-        posterior: that they are proposed for.
+        posterior: that they are proposed for; None for no more of them.
         phi: parameters (N, D).
         log_weight: log w of each (N,).
         margin: log w/u, with a uniform number u of its own, (N,).
@@ -245,7 +275,7 @@ class _Pool(NamedTuple):
         batches: in which they were drawn.
     """
 
-    posterior: Target
+    posterior: Target | None
     phi: Tensor
     log_weight: Tensor
     margin: Tensor
@@ -262,21 +292,27 @@ class _Pool(NamedTuple):
 
     def grown(self, guide: Guide, size: int, most: int) -> _Pool:
         """Return so many proposals, or at most so many."""
+        assert self.posterior is not None
         pool = self
         while (left := min(size, most) - len(pool.margin)) > 0:
             count = min(left, _AT_ONCE)
             x = guide.draw(count, derive_seed(self.seed, "candidates", pool.batches))
             drawn = guide.weigh(_ScoresOf(self.posterior), x)
             log_weight = drawn.log_weight[0]
-            stream = generator(self.seed, "acceptance", pool.batches)
-            uniform = torch.rand(count, generator=stream, dtype=torch.float64).to(x.device)
+            log_uniform = _log_uniform(count, self.seed, pool.batches).to(x.device)
             pool = pool._replace(
                 phi=torch.cat([pool.phi, drawn.phi[0]]),
                 log_weight=torch.cat([pool.log_weight, log_weight]),
-                margin=torch.cat([pool.margin, log_weight - uniform.log()]),
+                margin=torch.cat([pool.margin, log_weight - log_uniform]),
                 batches=pool.batches + 1,
             )
         return pool
+
+    def accepted(self, found: Found) -> tuple[Tensor, float]:
+        """Return the rows accepted under the bound of all weights so far, and that bound."""
+        bound = max(found.log_weight.max().item(), self.log_weight.max().item())
+        inside = self.margin > -torch.inf
+        return ((self.margin >= bound) & inside).nonzero()[:, 0], bound
 
     def by_priority(self, n: int) -> _Chosen | None:
         """Return ``n`` samples; None where less than n + 1 proposals have a weight at all."""
