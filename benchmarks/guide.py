@@ -75,6 +75,7 @@ class Size:
         held_out: data of one diagnosis.
         observations: of each task, whose samples are timed.
         compared: of these, with the tempered sampler.
+        particles: of that.
         compared_samples: in each of two samples.
         many: posteriors at once.
         each: samples of each of them.
@@ -89,7 +90,8 @@ class Size:
     repetitions: int = 10
     held_out: int = 300
     observations: int = 10
-    compared: int = 2
+    compared: int = 1
+    particles: int = 4_000
     compared_samples: int = 1_000
     many: int = 1_000
     each: int = 1_000
@@ -100,7 +102,7 @@ class Size:
 
 SIZES = {
     "full": Size(),
-    "toy": Size(2, 2, 200, 1, 30, 1, 1, 50, 3, 10, simulations=60, epochs=1, tasks=1),
+    "toy": Size(2, 2, 200, 1, 30, 1, 1, 100, 50, 3, 10, simulations=60, epochs=1, tasks=1),
 }
 
 
@@ -408,9 +410,9 @@ def fitted(name: str, size: Size, folder: Path) -> dict[str, Any]:
         clocks.append(clock.read())
         routes.append(type(info).__name__)
         if i < size.compared:
-            other, _ = posterior.sample(size.samples, seed=i, sampler="tempered")
-            pair = [one[: size.compared_samples] for one in (phi, other)]
-            scores.append(c2st(*pair))
+            count = size.compared_samples
+            other, _ = posterior.sample(count, seed=i, sampler="tempered", particles=size.particles)
+            scores.append(c2st(phi[:count], other))
     clock = Clock()
     found = eande.diagnose(model, data[: size.held_out], progress=False)
     return {
