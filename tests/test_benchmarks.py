@@ -28,6 +28,7 @@ PARTS = [
     ("speed.py", []),
     ("exact_problems.py", ["--only", "modes/*", "gaps/*"]),
     ("fits.py", []),
+    ("guide.py", ["--only", "exact/*-2-*", "exact/modes", "spoilt/*", "alarms/*/0"]),
 ]
 
 

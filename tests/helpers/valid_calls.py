@@ -612,6 +612,15 @@ CALLS: dict[str, Callable[[World], Call]] = {
             **_PROGRESS,
         },
     ),
+    "EmbedAndEmulate.samples": lambda w: (
+        w.model.samples,
+        {
+            "ys": array(np.zeros((2, 2)), called=("y", "observations")),
+            "n": count(10),
+            "seed": seed(0),
+            **_PROGRESS,
+        },
+    ),
     "EmbedAndEmulate.prior_bank": lambda w: (
         w.model.prior_bank,
         {"prior": instance(w.box), "draws": count(100)},

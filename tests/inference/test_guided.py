@@ -6,7 +6,7 @@ import warnings
 
 import pytest
 import torch
-from torch.distributions import MultivariateNormal
+from torch.distributions import Independent, MultivariateNormal, Normal
 
 import eande
 from eande.inference import guide
@@ -109,6 +109,46 @@ def test_a_bent_posterior_is_exact(priorities):
     assert phi[:, 0].std().item() == pytest.approx(0.3, abs=0.02)
 
 
+def in_a_corner(dimension, width=0.1):
+    """The posterior of a Gaussian score at the corner of a prior that is cut off there."""
+    normal = Independent(Normal(torch.zeros(dimension), torch.ones(dimension)), 1)
+    box = torch.tensor([[0.0] * dimension, [8.0] * dimension])
+    prior = eande.TruncatedPrior(normal, lambda phi: (phi >= 0).all(1), box=box)
+    posterior = posterior_of(lambda phi: (phi / width).square().sum(1) / -2, prior, draws=10_000)
+    return posterior, (1 + width**-2) ** -0.5
+
+
+@pytest.mark.parametrize("dimension", [2, 7])
+def test_a_corner_of_a_truncated_prior_is_exact(dimension):
+    """Half normals: most of a Gaussian's points in seven parameters miss the corner."""
+    posterior, deviation = in_a_corner(dimension)
+    phi, info = posterior.sample(5_000, seed=0)
+    assert isinstance(info, GuidedInfo)
+    assert posterior.prior.contains(phi).all()
+    of_half_normal = (2 / math.pi) ** 0.5
+    assert (phi / deviation).mean(0).sub(of_half_normal).abs().max() < 4 * 0.6 / 5_000**0.5
+    assert posterior.log_normalizer == pytest.approx(
+        dimension * math.log(deviation), abs=4 * posterior.normalizer_error
+    )
+
+
+def test_proposals_beside_the_prior_s_support_are_no_samples(monkeypatch):
+    """Nine of ten lie outside, so that three proposals a sample are too few."""
+    fitted = guide.fit_gaussian_mixture
+    monkeypatch.setattr(
+        guide,
+        "fit_gaussian_mixture",
+        lambda *given, **more: (mixture := fitted(*given, **more))._replace(
+            location=mixture.location - 1_000 * mixture.scale
+        ),
+    )
+    posterior, deviation = in_a_corner(2, width=1.0)
+    phi, info = posterior.sample(5_000, seed=0, sampler="guided")
+    assert posterior.prior.contains(phi).all()
+    assert info.effective_share < 0.1
+    assert (phi / deviation).mean().item() == pytest.approx((2 / math.pi) ** 0.5, abs=0.03)
+
+
 def _half_as_wide(mixture):
     return mixture._replace(
         components=mixture.components._replace(
@@ -176,7 +216,9 @@ def test_same_seed_same_samples():
 def test_a_prior_without_a_density_is_refused():
     prior = eande.EmpiricalPrior(torch.randn(500, 2))
     posterior = posterior_of(lambda phi: -50 * phi.square().sum(1), prior, draws=500)
-    with pytest.raises(eande.InputError, match="prior without a density, got guided"):
+    with pytest.raises(
+        eande.InputError, match="prior without a density that integrates to one, got guided"
+    ):
         posterior.sample(10, sampler="guided")
 
 

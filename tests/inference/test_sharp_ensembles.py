@@ -46,7 +46,9 @@ def test_normalisers_are_right_where_prior_draws_are_off_by_nats(members):
         [exact_log_c(y, NOISE), exact_log_c(y + NOISE, 1.3 * NOISE)],
         dim=1,
     )
-    assert (found - exact).square().mean().sqrt() < 0.05
+    # An eighth each at most, by sixty effective draws.
+    assert (found - exact).square().mean().sqrt() < 0.125
+    assert (found - exact).mean().abs() < 0.1
     for column, model in enumerate(models):
         bank = model.prior_bank(model.prior, _DRAWS)
         by_draws = estimate_normalizer(model.similarity, model.embed_all(y), bank)

@@ -45,6 +45,8 @@ _WEIGHTS_AT_ONCE = 4_000_000
 _BOOTSTRAPS = 1_000
 # Draws that data share outnumber them by this factor, else the test of ranks allows for it.
 DRAWS_PER_DATUM = 20
+# Proposals are so many for every datum, whatever their weights: ranks are uniform for any number.
+_NEAR = 1_024
 # Pareto k is estimated for this many data.
 _PARETO_DATA = 100
 
@@ -98,7 +100,7 @@ def diagnose(
     draws = max(draws, DRAWS_PER_DATUM * len(phi))
     weighed, k = _weigh_all(model, phi, embedded, draws, seed, progress=progress)
     nearer = 0
-    if samples is None and model.prior.has_density:
+    if samples is None and model.prior_bank(model.prior, draws).proposable:
         few_near = weighed.effective_draws < ENOUGH_DRAWS
         nearer = int(few_near.sum())
         if nearer:
@@ -260,13 +262,13 @@ def _weigh_near(
     batches = chosen.nonzero()[:, 0].split(DATA_AT_ONCE)
     for rows in track(batches, "weighting proposals", disable=not progress, transient=True):
         own_seed = derive_seed(seed, "near", int(rows[0]))
-        found, own_k = _weigh_rows(model, data, rows, bank, own_seed, thorough=False)
+        found, own_k = _weigh_rows(model, data, rows, bank, own_seed, closeness=0)
         short = found.effective_draws < ENOUGH_DRAWS
         if short.any():
             # More points in every round find what has many parameters; whether that is needed was
             # told by the datum alone, so that ranks are as uniform.
             again, better_k = _weigh_rows(
-                model, data, rows[short.cpu()], bank, own_seed, thorough=True
+                model, data, rows[short.cpu()], bank, own_seed, closeness=2
             )
             found = replaced(found, short, again)
             if own_k is not None and better_k is not None:
@@ -284,7 +286,7 @@ def _weigh_rows(
     bank: PriorBank,
     seed: int,
     *,
-    thorough: bool,
+    closeness: int,
 ) -> tuple[Weighed, np.ndarray | None]:
     """Weight proposals for some data, and return the Pareto k of their weights, too.
 
@@ -294,13 +296,12 @@ def _weigh_rows(
         rows: which.
         bank: prior draws, for scales and bins, and where proposals begin.
         seed: of the proposals.
-        thorough: whether to look longer for the proposals.
+        closeness: with which to look for the proposals.
     """
     prior = model.prior
     phi, embedded, references, chance = (x[rows.to(x.device)] for x in data)
-    # As many draws for every datum, whatever their weights: ranks are uniform for any number.
-    guide, drawn = draws_near(model, embedded, bank, 0, seed=seed, thorough=thorough)
-    true_ratio = guide.prior_ratio(prior.unconstrain(phi).unsqueeze(1))
+    found, drawn = draws_near(model, embedded, bank, count=_NEAR, seed=seed, closeness=closeness)
+    true_ratio = found.guide.prior_ratio(prior.unconstrain(phi).unsqueeze(1))
     candidates = Candidates(
         torch.cat([phi.unsqueeze(1), drawn.phi], dim=1),
         torch.cat([true_ratio, drawn.prior_ratio], dim=1),

@@ -27,13 +27,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from eande.foundations.checks import InputError, show
+from eande.inference.guide import Guide
 from eande.inference.model import EmbedAndEmulate
-from eande.inference.nearby import closer_normalizer
-from eande.inference.normalizer import (
-    Normalizer,
-    PriorBank,
-    estimate_normalizer,
-)
+from eande.inference.nearby import weigh_members
+from eande.inference.normalizer import PriorBank, estimate_normalizer
 from eande.priors.convert import same_law
 from eande.similarities.calibrated import Calibrated
 from eande.similarities.similarity import Similarity
@@ -99,6 +96,16 @@ class MeanRatio(Similarity):
             ]
         )
 
+    def grouped_score(self, f: Tensor, g: Tensor) -> Tensor:
+        """Return the scores of each datum with points of its own, (m, n) × (m, k, n) → (m, k)."""
+        pairs = zip(self._parts(f), self._parts(g), strict=True)
+        return _log_mean_exp(
+            [
+                datum.similarity.grouped_score(datum.point, phi.point) + datum.offset.unsqueeze(1)
+                for datum, phi in pairs
+            ]
+        )
+
     def bound(self, f: Tensor) -> Tensor | None:
         """Return the mean of the members' bounds, as ratios; None where a member has none."""
         tops = []
@@ -129,11 +136,21 @@ class JointEncoder(nn.Module):
 
     def forward(self, y: Tensor) -> Tensor:
         """Map data (m, …) to (m, Σ (n_j + 1))."""
+        return self.near(y)[0]
+
+    def near(self, y: Tensor) -> tuple[Tensor, list[Guide | None]]:
+        """Return the same, and proposals for those data whose members were weighed by any."""
+        members = list(self._trained())
+        data = [member.embed(y) for member in members]
+        found = weigh_members(members, [f.detach() for f in data], self._banks(), fewest=_FEWEST)
         joint = []
-        for member, f, bank, by_draws in self._located(y):
-            normalizer = closer_normalizer(member, f.detach(), bank, by_draws, fewest=_FEWEST)
+        for f, normalizer in zip(data, found.normalizers, strict=True):
             joint += [f, -normalizer.log_value.float().unsqueeze(1)]
-        return torch.cat(joint, dim=1)
+        guides: list[Guide | None] = [None] * len(y)
+        for i, row in enumerate(found.guided.tolist()):
+            assert found.guide is not None
+            guides[row] = found.guide.of(torch.tensor([i], device=found.guided.device))
+        return torch.cat(joint, dim=1), guides
 
     def by_draws(self, y: Tensor) -> Tensor:
         """Map data to the same without asking how many draws came near, as a CUDA graph must.
@@ -141,22 +158,24 @@ class JointEncoder(nn.Module):
         Where it is too few, that member's −log C is NaN: :meth:`forward` knows.
         """
         joint = []
-        for member, f, _, by_draws in self._located(y):
+        for member, bank in zip(self._trained(), self._banks(), strict=True):
+            f = member.embed(y)
+            by_draws = estimate_normalizer(member.similarity, f, bank)
             short = by_draws.effective_draws < _FEWEST
-            if not member.prior.has_density:
+            if not bank.proposable:
                 short = torch.zeros_like(short)
             joint += [f, -by_draws.log_value.masked_fill(short, torch.nan).float().unsqueeze(1)]
         return torch.cat(joint, dim=1)
 
-    def _located(
-        self, y: Tensor
-    ) -> Iterator[tuple[EmbedAndEmulate, Tensor, PriorBank, Normalizer]]:
-        """Embed data by each member, with what its prior draws tell of log C."""
+    def _trained(self) -> Iterator[EmbedAndEmulate]:
         for member in self.members:
             assert isinstance(member, EmbedAndEmulate)
-            f = member.embed(y)
-            bank = member.prior_bank(member.prior, _DRAWS)
-            yield member, f, bank, estimate_normalizer(member.similarity, f, bank)
+            yield member
+
+    def _banks(self) -> list[PriorBank]:
+        """Return the same draws of the prior, emulated by each member."""
+        prior = next(self._trained()).prior
+        return [member.prior_bank(prior, _DRAWS) for member in self._trained()]
 
 
 class JointEmulator(nn.Module):

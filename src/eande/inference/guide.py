@@ -8,7 +8,8 @@ in rounds, from prior draws on:
 2. A Gaussian mixture is fitted to them, for several modes, and one Gaussian, for many parameters.
    The next q is made of both, of the same with wider components and of a tenth of the prior, and
    gives the next points.
-3. From β = 1 on, rounds end when the weights become no more even.
+3. From β = 1 on, rounds end when the weights become no more even; where a posterior lies in so
+   sharp a corner of the prior that most points of any round miss it, after twenty of them.
 
 Whatever q is, the mean of p e^s / q over its draws is C, with an error that their spread tells; a
 poor one costs draws. A mode that no round has come near is as hard to find as one that no prior
@@ -22,6 +23,7 @@ References:
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, Self
 
@@ -39,8 +41,6 @@ _ROUNDS = 20
 # Of expectation–maximisation, at the posteriors themselves and on the way there.
 _ITERATIONS = 12
 _FEW_ITERATIONS = 4
-# The effective sample size that weights must leave, as a share of the points.
-_EFFECTIVE_SHARE = 0.25
 # What a proposal is made of, beside the fitted mixture.
 _SHARE_OF_PRIOR = 0.1
 _SHARE_OF_WHOLE = 0.4
@@ -50,11 +50,32 @@ _TIMES_AS_WIDE = 2.0
 _WORTHWHILE = 1.1
 
 
+class Effort(NamedTuple):
+    """How closely guides are looked for.
+
+    Args:
+        points: of a round.
+        components: of the mixtures.
+        share: the effective sample size that weights must leave, as a share of the points.
+        enough: no further round is needed where the effective sample size is such a share of them.
+    """
+
+    points: int
+    components: int
+    share: float = 0.25
+    enough: float = 1.0
+
+
 class Scores(Protocol):
     """The scores of m data as functions of parameters of their own."""
 
-    def __call__(self, phi: Tensor) -> Tensor:
-        """Return s of parameters (m, k, D), (m, k)."""
+    def __call__(self, phi: Tensor, prior_ratio: Tensor) -> Tensor:
+        """Return s of parameters, (m, k).
+
+        Args:
+            phi: parameters (m, k, D).
+            prior_ratio: log p − log q of each, (m, k), where some normaliser is known only by them.
+        """
 
     def of(self, rows: Tensor) -> Self:
         """Return those of some data."""
@@ -83,7 +104,7 @@ class DataScores:
     model: Emulating
     f: Tensor
 
-    def __call__(self, phi: Tensor) -> Tensor:
+    def __call__(self, phi: Tensor, prior_ratio: Tensor | None = None) -> Tensor:
         """Return s of parameters (m, k, D), or (1, k, D) where all data share them, (m, k)."""
         similarity = self.model.similarity
         if len(phi) == 1:
@@ -118,6 +139,11 @@ class Weighted(NamedTuple):
     def log_weight(self) -> Tensor:
         """The log of p e^s / q, whose mean is C, (m, n)."""
         return self.score + self.prior_ratio
+
+    def of(self, rows: Tensor | int) -> Weighted:
+        """Return those for some data, or for one."""
+        chosen = slice(rows, rows + 1) if isinstance(rows, int) else rows
+        return Weighted(*(part[chosen] for part in self))
 
     def joined(self, others: Weighted) -> Weighted:
         """Return these draws and others of the same data."""
@@ -160,13 +186,29 @@ class Guide(NamedTuple):
     def weigh(self, scores: Scores, x: Tensor) -> Weighted:
         """Return points (m, n, D) as parameters, with what their weights are made of."""
         phi = self.prior.constrain(x.flatten(0, 1)).float().view(x.shape)
+        prior_ratio = self.prior_ratio(x)
         # NaN where parameters are so large that the emulator overflows: nothing lies there.
-        score = scores(phi).double().nan_to_num(nan=-torch.inf, neginf=-torch.inf)
-        return Weighted(phi, score, self.prior_ratio(x))
+        score = scores(phi, prior_ratio).double().nan_to_num(nan=-torch.inf, neginf=-torch.inf)
+        return Weighted(phi, score, prior_ratio)
 
     def of(self, rows: Tensor) -> Guide:
         """Return the proposals for some data."""
         return self._replace(mixture=self.mixture.of(rows))
+
+    def replaced(self, rows: Tensor, others: Guide) -> Guide:
+        """Return the proposals for all data, those for some rows taken from others."""
+        return self._replace(mixture=self.mixture.replaced(rows, others.mixture))
+
+    @classmethod
+    def stacked(cls, guides: Sequence[Guide]) -> Guide:
+        """Return the proposals for the data of several guides of one prior, in their order."""
+        return cls(GaussianMixture.stacked([guide.mixture for guide in guides]), guides[0].prior)
+
+
+def all_stacked(guides: Sequence[Guide | None]) -> Guide | None:
+    """Return the guides of some data as one; None where one has none."""
+    known = [guide for guide in guides if guide is not None]
+    return Guide.stacked(known) if known and len(known) == len(guides) else None
 
 
 class Guides(NamedTuple):
@@ -195,11 +237,11 @@ def find_guides(
     scores: Scores,
     prior: Prior,
     pool: Tensor,
-    pool_scores: Tensor,
+    pool_scores: Tensor | None,
     *,
-    points: int,
-    components: int,
+    effort: Effort,
     seed: int,
+    start: Guide | None = None,
 ) -> Guides:
     """Find proposals for m data at once.
 
@@ -207,20 +249,35 @@ def find_guides(
         scores: of the data.
         prior: with a density.
         pool: draws of it, where rounds begin, (N, D).
-        pool_scores: their scores (m, N), finite for one at least.
-        points: of a round.
-        components: of the mixtures.
+        pool_scores: their scores (m, N), finite for one at least; None with a start.
+        effort: how closely to look.
         seed: same seed and data, same proposals.
+        start: proposals from near the data's posteriors, where rounds begin instead.
     """
     stream = torch.Generator(pool.device).manual_seed(derive_seed(seed, "guided"))
-    x = prior.unconstrain(pool).unsqueeze(0)
-    log_weight = pool_scores.double().nan_to_num(nan=-torch.inf, neginf=-torch.inf)
-    finite = torch.isfinite(log_weight).sum(1)
-    least = (finite / 2).clamp(max=_EFFECTIVE_SHARE * points).double()
+    points, components = effort.points, effort.components
+    best: Guides | None = None
+    number = 0
+    if start is None:
+        assert pool_scores is not None
+        x = prior.unconstrain(pool).unsqueeze(0)
+        log_weight = pool_scores.double().nan_to_num(nan=-torch.inf, neginf=-torch.inf)
+        finite = torch.isfinite(log_weight).sum(1)
+        least = (finite / 2).clamp(max=effort.share * points).double()
+    else:
+        x = start.draw(points, derive_seed(seed, "round", 0))
+        log_weight = start.weigh(scores, x).log_weight
+        exponent = torch.ones_like(log_weight[:, 0])
+        best = Guides(start, log_weight, exponent, 0, points)
+        better = best.normalizer().effective_draws < effort.enough * points
+        x, log_weight, scores = x[better], log_weight[better], scores.of(better)
+        least = torch.full_like(log_weight[:, 0], effort.share * points)
     # All data are looked at until their own weights become no more even.
     rows = torch.arange(len(log_weight), device=pool.device)
-    best: Guides | None = None
-    for number in range(1, _ROUNDS + 1):
+    if best is not None:
+        rows = better.nonzero()[:, 0]
+    while len(rows) and number < _ROUNDS:
+        number += 1
         exponent = largest_exponents(log_weight, least)
         weights = (exponent.unsqueeze(1) * log_weight).softmax(1)
         centres = rows_of(x, systematic_resampling(weights, points, stream))
@@ -235,30 +292,29 @@ def find_guides(
             better = torch.ones_like(exponent, dtype=torch.bool)
         else:
             best, better = _better(best, rows, found)
-        if not better.any():
-            break
-        rows, x, log_weight, scores = rows[better], x[better], log_weight[better], scores.of(better)
-        least = torch.full_like(log_weight[:, 0], _EFFECTIVE_SHARE * points)
+        better &= found.normalizer().effective_draws < effort.enough * points
+        # One datum needs no look at which.
+        if not better.all():
+            rows, x, log_weight = rows[better], x[better], log_weight[better]
+            scores = scores.of(better)
+        least = torch.full_like(log_weight[:, 0], effort.share * points)
     assert best is not None
-    return best._replace(rounds=number, evaluations=number * points)
+    rounds = number + (start is not None)
+    return best._replace(rounds=rounds, evaluations=rounds * points)
 
 
 def _better(known: Guides, rows: Tensor, found: Guides) -> tuple[Guides, Tensor]:
     """Return the better guides of all data, and for which rows another round is worth while."""
     share = found.normalizer().effective_draws
     known_share = known.normalizer().effective_draws[rows]
-    early = known.exponent[rows] < 1
-    kept = early | (share > known_share)
+    kept = (found.exponent > known.exponent[rows]) | (share > known_share)
     chosen = rows[kept]
-    guide = known.guide._replace(
-        mixture=known.guide.mixture.replaced(chosen, found.guide.mixture.of(kept))
-    )
     best = known._replace(
-        guide=guide,
+        guide=known.guide.replaced(chosen, found.guide.of(kept)),
         log_weight=known.log_weight.index_copy(0, chosen, found.log_weight[kept]),
         exponent=known.exponent.index_copy(0, chosen, found.exponent[kept]),
     )
-    return best, early | (share >= _WORTHWHILE * known_share)
+    return best, (found.exponent < 1) | (share >= _WORTHWHILE * known_share)
 
 
 def _around(

@@ -50,6 +50,9 @@ from eande.inference.cache import Cache, Graphs, KeptBank
 from eande.inference.cuda_graphs import GraphedFunction
 from eande.inference.derived import Derived, check_derived
 from eande.inference.describing import held_out_nats, network_in_words, similarity_in_words
+from eande.inference.guide import Guide
+from eande.inference.integral import can_be_proposed
+from eande.inference.many import sample_many
 from eande.inference.normalizer import (
     ENOUGH_DRAWS,
     Normalizer,
@@ -364,7 +367,7 @@ class EmbedAndEmulate(nn.Module):
         self,
         ys: Any,
         *,
-        samples: int = 1_000,
+        samples: int = 400,
         level: float = 0.9,
         derived: Derived | None = None,
         seed: int = 0,
@@ -401,6 +404,7 @@ class EmbedAndEmulate(nn.Module):
             self,
             torch.cat([_embedding(posterior) for posterior in posteriors]),
             posteriors[0].bank,
+            [posterior.near for posterior in posteriors],
             samples=samples,
             level=level,
             derived=derived,
@@ -416,6 +420,40 @@ class EmbedAndEmulate(nn.Module):
                 stacklevel=2,
             )
         return found
+
+    def samples(
+        self, ys: Any, n: int = 1_000, *, seed: int = 0, progress: bool = True
+    ) -> tuple[Tensor, list[Any]]:
+        """Draw ``n`` samples of the posterior of each observation, shape (m, n, D), quickly.
+
+        They are those of ``posterior.sample``, independent of each other, with what the samplers
+        report of each; but data go through encoder, proposals and emulator together.
+
+        Args:
+            ys: observations along a first axis, shape (m, …).
+            n: how many samples of each.
+            seed: same seed and observations, same samples.
+            progress: whether to show progress bars.
+
+        Example:
+            >>> phi, infos = model.samples(held_out.y[:5], 100, progress=False)
+            >>> phi.shape, len(infos)
+            (torch.Size([5, 100, 2]), 5)
+        """
+        check_count("n", n, 1)
+        check_seed("seed", seed)
+        check_flag("progress", progress)
+        posteriors = self.posteriors(ys)
+        check_fits("n", n, 4 * self.prior.dimension * len(posteriors))
+        return sample_many(
+            self,
+            torch.cat([_embedding(posterior) for posterior in posteriors]),
+            posteriors[0].bank,
+            posteriors,
+            n,
+            seed=derive_seed(seed, "samples"),
+            progress=progress,
+        )
 
     def _posteriors(
         self,
@@ -439,6 +477,7 @@ class EmbedAndEmulate(nn.Module):
         kept = self._kept_bank(used, draws)
         used = named_as(used, self.prior.own_names)
         _check_support(kept.bank)
+        located: list[dict[str, Any]]
         if pooled:
             with self.calling("encoder", observed):
                 located = [self._locate_pooled(observed, kept.bank)]
@@ -457,9 +496,13 @@ class EmbedAndEmulate(nn.Module):
         farthest = 0.0
         for part in located:
             f = part["f"].unsqueeze(0) if pooled else part["f"].unsqueeze(1)
+            # Guides for this prior are not for another.
+            guides: list[Guide | None] = [None] * len(f)
+            if used is self.prior and "near" in part:
+                guides = part["near"]
             # All values at once: every transfer waits for the device.
-            for rows, log_c, error, effective, total, reach in zip(
-                f, *part["values"].tolist(), strict=True
+            for rows, guide, log_c, error, effective, total, reach in zip(
+                f, guides, *part["values"].tolist(), strict=True
             ):
                 farthest = max(farthest, reach)
                 if not math.isfinite(total):
@@ -478,6 +521,7 @@ class EmbedAndEmulate(nn.Module):
                         log_normalizer=log_c,
                         normalizer_error=error,
                         effective_draws=effective,
+                        near=guide,
                     )
                 )
         if kept.bank.at_edge is not None:
@@ -502,11 +546,12 @@ class EmbedAndEmulate(nn.Module):
     @torch.no_grad()
     def locate(
         self, observed: Tensor, bank: PriorBank, *, captured: bool = False
-    ) -> dict[str, Tensor]:
+    ) -> dict[str, Any]:
         """Embed observations (m, *y_shape) and estimate their normalisers.
 
         Returns ``f`` (m, n), and ``values`` (5, m): log C, its standard error, its effective sample
-        size, the sum of all data, which tells whether they are finite, and how far out they lie.
+        size, the sum of all data, which tells whether they are finite, and how far out they lie. Of
+        an ensemble also ``near``, a list of the guides by which its members were weighed.
 
         Args:
             observed: observations.
@@ -515,14 +560,18 @@ class EmbedAndEmulate(nn.Module):
                 where a member of an ensemble would have to look for its own.
         """
         known, total = self._known(observed)
-        if captured and self.members:
+        found: dict[str, Any] = {}
+        if not self.members:
+            f = self.embed_all(known)
+        elif captured:
             joint = self.encoder.by_draws(self.y_standardizer(known))  # type: ignore[operator]
             f = self.similarity.place(joint)
         else:
-            f = self.embed_all(known)
+            joint, found["near"] = self.encoder.near(self.y_standardizer(known))  # type: ignore[operator]
+            f = self.similarity.place(joint.float())
         normalizer = estimate_normalizer(self.similarity, f, bank)
         total = total.expand(len(f))
-        return {"f": f, "values": _stacked(normalizer, total, self._reach(known))}
+        return found | {"f": f, "values": _stacked(normalizer, total, self._reach(known))}
 
     def _reach(self, observed: Tensor) -> Tensor:
         """Return how many times farther out than all simulations each observation lies, (m,)."""
@@ -598,7 +647,8 @@ class EmbedAndEmulate(nn.Module):
         at_edge = None
         if isinstance(self.prior, TruncatedPrior):
             at_edge = self.prior.depth(phi) < _EDGE
-        return PriorBank(phi, emulated, inside, outside, beyond or 0.0, at_edge)
+        proposable = can_be_proposed(prior)
+        return PriorBank(phi, emulated, inside, outside, beyond or 0.0, at_edge, proposable)
 
     def _scoring_parts(self) -> list[nn.Module]:
         """Return what emulated points and scores depend on."""

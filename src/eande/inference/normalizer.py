@@ -37,6 +37,8 @@ class PriorBank:
         beyond: the share that lies inside, but where practically nothing was simulated.
         at_edge: whether each draw lies where the training prior was cut off (N',); None where it
             was not.
+        proposable: whether the prior's density integrates to one, so that guides may mix draws of
+            it with others.
     """
 
     phi: Tensor
@@ -45,6 +47,7 @@ class PriorBank:
     outside: float = 0.0
     beyond: float = 0.0
     at_edge: Tensor | None = None
+    proposable: bool = True
 
 
 @dataclass(frozen=True)

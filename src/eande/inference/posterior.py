@@ -29,6 +29,7 @@ from eande.foundations.checks import (
 from eande.foundations.tables import html_table
 from eande.inference.derived import Derived, add_derived, check_derived
 from eande.inference.exports import as_dataframe, as_dataset
+from eande.inference.guide import Guide
 from eande.inference.normalizer import ENOUGH_DRAWS, PriorBank
 from eande.inference.samplers.choose import draw
 from eande.inference.samplers.guided import Found, find_guide
@@ -62,6 +63,7 @@ class Posterior:
         normalizer_error: its standard error.
         effective_draws: the effective sample size of that estimate.
         sampler: the default sampler, where the model has one of its own.
+        near: a proposal from near the posterior, where there is one already.
 
     Example:
         >>> posterior = model.posterior(y_observed)
@@ -79,12 +81,14 @@ class Posterior:
         normalizer_error: float,
         effective_draws: float,
         sampler: Sampler | None = None,
+        near: Guide | None = None,
     ) -> None:
         self.scorer = scorer
         self.prior = prior
         self.bank = bank
         self._by_draws = _Normalizer(log_normalizer, normalizer_error, effective_draws)
         self.default_sampler = sampler
+        self.near = near
 
     def __repr__(self) -> str:
         """Return of what, and how well its normaliser is known, in a line."""
@@ -139,8 +143,8 @@ class Posterior:
 
     def _closer_normalizer(self, points: int, seed: int) -> _Normalizer:
         """Find log C by proposals from near the posterior, or where they fail by tempering."""
-        found = self.guide.judged(self, points, seed)
-        if found.reliable:
+        found = self.guide.judged(self, points, seed) if self.bank.proposable else None
+        if found is not None and found.reliable:
             log_value, error = found.normalizer()
         else:
             _, info = tempered(self, 1, seed=seed, particles=points)
@@ -150,7 +154,7 @@ class Posterior:
     @cached_property
     def guide(self) -> Found:
         """A proposal from near the posterior, found once; only where the prior has a density."""
-        return find_guide(self)
+        return find_guide(self, start=self.near)
 
     @property
     def device(self) -> torch.device:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from eande.foundations.seeds import derive_seed
 from eande.inference.derived import Derived, add_derived
-from eande.inference.guide import Emulating
+from eande.inference.guide import Emulating, Guide, all_stacked
 from eande.inference.nearby import DATA_AT_ONCE, draws_near
 from eande.inference.normalizer import ENOUGH_DRAWS, PriorBank
 from eande.inference.summary import Summary
@@ -61,6 +61,7 @@ def summarize_weighed(
     model: Emulating,
     f: Tensor,
     bank: PriorBank,
+    near: Sequence[Guide | None],
     *,
     samples: int,
     level: float,
@@ -74,6 +75,7 @@ def summarize_weighed(
         model: what embedded them.
         f: embedded data (m, n).
         bank: draws of the model's prior.
+        near: proposals from near the posteriors, of those that have any already.
         samples: effective sample size of proposals, where these are weighted.
         level: probability of the intervals.
         derived: further quantities by name.
@@ -91,9 +93,9 @@ def summarize_weighed(
     ]
     found = _Numbers([torch.cat(column) for column in zip(*parts, strict=True)])
     nearby = torch.zeros(len(f), dtype=torch.bool, device=f.device)
-    for thorough, enough in ((False, min(samples, _ENOUGH)), (True, min(samples, ENOUGH_DRAWS))):
+    for closeness, enough in ((0, min(samples, _ENOUGH)), (2, min(samples, ENOUGH_DRAWS))):
         short = (found.effective < enough).nonzero()[:, 0]
-        if not len(short) or not model.prior.has_density:
+        if not len(short) or not bank.proposable:
             break
         batches = short.split(DATA_AT_ONCE)
         for some in track(batches, "proposing", disable=not progress, transient=True):
@@ -101,15 +103,16 @@ def summarize_weighed(
                 model,
                 f[some],
                 bank,
-                samples,
-                seed=derive_seed(seed, int(thorough)),
-                thorough=thorough,
+                wanted=samples,
+                seed=derive_seed(seed, closeness),
+                closeness=closeness,
+                start=None if closeness else all_stacked([near[i] for i in some.tolist()]),
             )
             _, flat = add_derived(model.prior.names, drawn.phi.flatten(0, 1), derived)
             own = flat.unflatten(0, drawn.phi.shape[:2])
-            near = _Numbers(_weigh(drawn.log_weight, own, level))
-            better = near.effective > found.effective[some]
-            found.put(some[better], near.of(better))
+            again = _Numbers(_weigh(drawn.log_weight, own, level))
+            better = again.effective > found.effective[some]
+            found.put(some[better], again.of(better))
             nearby[some[better]] = True
     return [
         Summary(
@@ -120,9 +123,9 @@ def summarize_weighed(
             upper=found.upper[i],
             level=level,
             modes=(),
-            info=WeighedInfo(effective, near),
+            info=WeighedInfo(effective, guided),
         )
-        for i, (effective, near) in enumerate(
+        for i, (effective, guided) in enumerate(
             zip(found.effective.tolist(), nearby.tolist(), strict=True)
         )
     ]

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.distributions import Distribution, Independent, constraints
+from torch.distributions import Dirichlet, Distribution, Independent, constraints
 
 from eande.foundations.checks import InputError, show, show_shape
 from eande.foundations.documents import as_document, one_line
@@ -77,7 +77,9 @@ class DistributionPrior(Prior):
         self.distribution = distribution
         # A Distribution of others may declare more than it covers: its density knows.
         has_density = type(distribution).log_prob is not Distribution.log_prob
-        self._asks_density = has_density and describe_distribution(distribution) is None
+        known = describe_distribution(distribution) is not None
+        self._asks_density = has_density and not known
+        self.integrates = known and not isinstance(distribution, Dirichlet)
         support = self._support()
         if support is not None and support.is_discrete:
             raise InputError(

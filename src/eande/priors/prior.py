@@ -61,12 +61,15 @@ class Prior(ABC):
         dimension: D.
         names: one per parameter.
         has_density: whether ``log_prob`` exists.
+        integrates: whether that is known to be the log of what integrates to one; not of a
+            Distribution of a user's, nor of one on a surface.
         distinct_draws: how many different draws there are; None for a continuous distribution.
     """
 
     kind: ClassVar[str]
     kinds: ClassVar[dict[str, type[Prior]]] = {}
     has_density: bool = True
+    integrates: bool = True
     distinct_draws: int | None = None
 
     def __init_subclass__(cls, **options: Any) -> None:

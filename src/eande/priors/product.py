@@ -69,6 +69,7 @@ class ProductPrior(Prior):
             name: (part.low.item(), part.high.item()) if isinstance(part, BoxPrior) else given
             for part, (name, given) in zip(self._parts, parameters.items(), strict=True)
         }
+        self.integrates = all(part.integrates for part in self._parts)
         # Where the half-line begins of every part that lies on one, None for the others.
         ends = [part.half_lines() for part in self._parts]
         self._begins = [None if end is None or end == -torch.inf else end.item() for end in ends]

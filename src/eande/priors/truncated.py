@@ -168,6 +168,7 @@ class TruncatedPrior(Prior):
         self.regions = regions
         self.box = box
         self.has_density = outer.has_density
+        self.integrates = outer.integrates
         self._finite: EmpiricalPrior | None = None
         if outer.distinct_draws is not None:
             draws = outer.sample(outer.distinct_draws, seed=0)

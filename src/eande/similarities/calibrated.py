@@ -133,6 +133,10 @@ class Calibrated(Similarity):
         """Return the scores of matching rows, (m, n) × (m, n) → (m,)."""
         return self.exponents(f) * self.inner.paired_score(self._moved(f), g)
 
+    def grouped_score(self, f: Tensor, g: Tensor) -> Tensor:
+        """Return the scores of each datum with points of its own, (m, n) × (m, k, n) → (m, k)."""
+        return self.exponents(f).unsqueeze(1) * self.inner.grouped_score(self._moved(f), g)
+
     def bound(self, f: Tensor) -> Tensor | None:
         """Return the inner bound to that power, None where there is none."""
         bound = self.inner.bound(self._moved(f))

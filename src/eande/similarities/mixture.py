@@ -27,8 +27,11 @@ _DISTANCE = 0.3
 _PRECISION_RATIO = 100.0
 _MOST_HEADS = 10_000
 _LOG_PRECISIONS = (-5.0, 12.0)
-# Scores computed at once: 16 MB, what processors keep in their caches.
-_SCORES_AT_ONCE = 2**22
+# Exponents computed at once, in training 16 MB and else 2 MB, what processors keep in their caches;
+# of so many points.
+_TRAINED_AT_ONCE = 2**22
+_SCORES_AT_ONCE = 2**19
+_COLUMNS = 2_048
 # A summand e^x of this share of the largest is lost in rounding. Near the smallest numbers a
 # processor needs ten times as long for an exponential.
 _NEGLIGIBLE = -50.0
@@ -135,10 +138,29 @@ class Mixture(Similarity):
             torch.Size([4, 3])
         """
         lifted = _lift(g).T
-        rows = max(1, _SCORES_AT_ONCE // max(1, self.heads * len(g)))
-        parts = self._exponents(f).split(rows)
-        reduce = _LogSumExp.apply if self.training else _log_sum_exp
-        return torch.cat([reduce(part.transpose(0, 1) @ lifted) for part in parts])
+        if self.training:
+            rows = max(1, _TRAINED_AT_ONCE // max(1, self.heads * len(g)))
+            parts = self._exponents(f).split(rows)
+            sums = [
+                _LogSumExp.apply(part.transpose(0, 1) @ lifted)  # type: ignore[no-untyped-call]
+                for part in parts
+            ]
+            return torch.cat(sums)
+        # Blocks of data and points: every step of a sum over heads finds the last one's numbers in
+        # the cache, four times as quickly as rows of twenty thousand points.
+        rows = max(1, _SCORES_AT_ONCE // (self.heads * min(_COLUMNS, max(1, len(g)))))
+        return torch.cat(
+            [
+                torch.cat(
+                    [
+                        _log_sum_exp(part.transpose(0, 1) @ points)
+                        for points in lifted.split(_COLUMNS, dim=1)
+                    ],
+                    dim=1,
+                )
+                for part in self._exponents(f).split(rows)
+            ]
+        )
 
     def paired_score(self, f: Tensor, g: Tensor) -> Tensor:
         """Return the scores of matching rows, (m, n) × (m, n) → (m,).

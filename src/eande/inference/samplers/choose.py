@@ -76,7 +76,8 @@ def draw(
         except BudgetExceeded:
             if options:
                 raise
-    chosen = guided if target.guide.reliable else tempered
+    near = target.bank.proposable and target.guide.reliable
+    chosen = guided if near else tempered
     return chosen(target, n, seed=seed, **options)
 
 

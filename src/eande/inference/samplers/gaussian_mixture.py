@@ -10,6 +10,7 @@ References:
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -52,17 +53,42 @@ class GaussianMixture(NamedTuple):
         components = _Components(*(part[rows] for part in self.components))
         return GaussianMixture(self.location[rows], self.scale[rows], components)
 
+    @classmethod
+    def stacked(cls, mixtures: Sequence[GaussianMixture]) -> GaussianMixture:
+        """Return the mixtures of the data of several, which need not have as many components."""
+        most = max(mixture.components.weights.shape[1] for mixture in mixtures)
+        filled = [mixture._filled(most) for mixture in mixtures]
+        return cls(
+            torch.cat([mixture.location for mixture in filled]),
+            torch.cat([mixture.scale for mixture in filled]),
+            _Components(
+                *map(torch.cat, zip(*(mixture.components for mixture in filled), strict=True))
+            ),
+        )
+
+    def _filled(self, count: int) -> GaussianMixture:
+        """Return the same mixtures with so many components: copies of the first, of no weight."""
+        missing = count - self.components.weights.shape[1]
+        if not missing:
+            return self
+        first = [part[:, :1].expand(-1, missing, *part.shape[2:]) for part in self.components]
+        first[0] = torch.zeros_like(first[0])
+        pairs = zip(self.components, first, strict=True)
+        return self._replace(components=_Components(*(torch.cat(pair, dim=1) for pair in pairs)))
+
     def replaced(self, rows: Tensor, others: GaussianMixture) -> GaussianMixture:
         """Return the mixtures of all data, those of some rows taken from others."""
+        most = max(mixture.components.weights.shape[1] for mixture in (self, others))
+        mine, theirs = self._filled(most), others._filled(most)
 
         def merged(all_data: Tensor, some: Tensor) -> Tensor:
             return all_data.index_copy(0, rows, some)
 
-        pairs = zip(self.components, others.components, strict=True)
+        pairs = zip(mine.components, theirs.components, strict=True)
         return GaussianMixture(
-            merged(self.location, others.location),
-            merged(self.scale, others.scale),
-            _Components(*(merged(mine, theirs) for mine, theirs in pairs)),
+            merged(mine.location, theirs.location),
+            merged(mine.scale, theirs.scale),
+            _Components(*(merged(*pair) for pair in pairs)),
         )
 
     def widened(self, times: float) -> GaussianMixture:

@@ -7,9 +7,11 @@ poor one costs proposals.
 It costs many where a single weight stands out of even ones, far out in a tail or in the corner of a
 box. Where five proposals a sample do not suffice, the bound τ is lower than the largest weights:
 that with the n samples' priorities w/u (weight over a uniform number) above it. Among these a
-sample whose weight is below τ counts once, another one w/τ times (priority sampling, which is
-unbiased), so that some are copies. There are ever more proposals, and ever higher bounds, until
-copies are few.
+sample whose weight is below τ counts once, another one w/τ times (priority sampling, whose sums are
+unbiased for those over all proposals), so that some are copies. There are ever more proposals, and
+ever higher bounds, until copies are few. What is then left of an error is that of importance
+weights: a part in as many as is the effective sample size of all proposals, of which there are
+thousands.
 
 Reference:
     Duffield, Lund and Thorup, *Priority sampling for estimation of arbitrary subset sums*, 2007.
@@ -19,33 +21,32 @@ from __future__ import annotations
 
 import math
 import warnings
-from dataclasses import asdict, dataclass, replace
-from typing import NamedTuple, Protocol
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from eande.foundations.checks import EandeWarning, InputError, check_count
 from eande.foundations.seeds import derive_seed, generator
-from eande.inference.guide import Guide, find_guides
+from eande.inference.guide import Effort, Guide, Weighted, find_guides
 from eande.inference.normalizer import ENOUGH_DRAWS, normalizer_of_weights
 from eande.inference.samplers.known import sampler
 from eande.inference.samplers.rejection import BudgetExceeded, SampleInfo
 from eande.inference.samplers.resampling import effective_sample_size, systematic_resampling
 from eande.inference.target import Target
 
-# Points of a round, and components of the mixture.
-_POINTS = 4_000
-_COMPONENTS = 16
+# How closely to look for a guide.
+_EFFORT = Effort(points=4_000, components=16)
 # The fewest proposals, and how many more than are expected to do.
-_FEWEST = 1_000
+_FEWEST = 4_000
 _MORE = 1.1
 # Samples are exact where they promise to take so many proposals each. Elsewhere there are so many,
 # and more until copies are few, at most so many.
 _MOST_FOR_EXACT = 5
 _BEGINNING = 3.0
 _GROWTH = 1.3
-_MOST = 50
+_MOST = 150
 _FEW_COPIES = 0.01
 # Such a share of copies is warned about.
 _MANY_COPIES = 0.05
@@ -59,7 +60,7 @@ class GuidedInfo(SampleInfo):
 
     Args:
         rounds: in which the proposal was found, once for all samples of a posterior.
-        effective_share: effective sample size of its draws, over their number.
+        effective_share: effective sample size of the proposals, over their number.
         log_normalizer: log C by their weights.
         normalizer_error: its standard error.
         copies: the share of samples that are further copies of others; 0 where all were accepted
@@ -78,7 +79,7 @@ class _ScoresOf(NamedTuple):
 
     posterior: Target
 
-    def __call__(self, phi: Tensor) -> Tensor:
+    def __call__(self, phi: Tensor, prior_ratio: Tensor) -> Tensor:
         """Return s of parameters (1, k, D), (1, k)."""
         return self.posterior.score(phi[0]).unsqueeze(0)
 
@@ -95,20 +96,17 @@ class Found(NamedTuple):
         log_weight: of points that it drew, (n,).
         rounds: in which it was found.
         evaluations: scores computed.
-        exponent: β of the points that it was fitted to.
     """
 
     guide: Guide
     log_weight: Tensor
     rounds: int
     evaluations: int
-    exponent: float
 
     @property
     def reliable(self) -> bool:
         """Whether enough of its points lie where the posterior is."""
-        enough = effective_sample_size(self.log_weight) >= ENOUGH_DRAWS
-        return self.exponent == 1 and enough
+        return effective_sample_size(self.log_weight) >= ENOUGH_DRAWS
 
     @property
     def acceptance_rate(self) -> float:
@@ -139,32 +137,34 @@ class Guided(Target, Protocol):
         """The proposal, found once; only where the prior has a density."""
 
 
-def find_guide(posterior: Target, seed: int = 0) -> Found:
+def find_guide(posterior: Target, seed: int = 0, start: Guide | None = None) -> Found:
     """Find a proposal for a posterior whose prior has a density.
 
     Args:
         posterior: what to propose for.
         seed: same seed, same proposal.
+        start: a proposal from near it, where there is one.
     """
-    if not posterior.prior.has_density:
+    if not posterior.bank.proposable:
         raise InputError(
-            "sampler: expected acceptance_rejection for a prior without a density, got guided"
+            "sampler: expected acceptance_rejection for a prior without a density that integrates "
+            "to one, got guided"
         )
-    pool_scores = posterior.bank_scores()
-    if not torch.isfinite(pool_scores).any():
-        raise InputError("prior: expected draws inside the training prior's support, got none")
+    pool_scores = None
+    if start is None:
+        pool_scores = posterior.bank_scores().unsqueeze(0)
+        if not torch.isfinite(pool_scores).any():
+            raise InputError("prior: expected draws inside the training prior's support, got none")
     found = find_guides(
         _ScoresOf(posterior),
         posterior.prior,
         posterior.bank.phi,
-        pool_scores.unsqueeze(0),
-        points=_POINTS,
-        components=_COMPONENTS,
+        pool_scores,
+        effort=_EFFORT,
         seed=seed,
+        start=start,
     )
-    return Found(
-        found.guide, found.log_weight[0], found.rounds, found.evaluations, found.exponent.item()
-    )
+    return Found(found.guide, found.log_weight[0], found.rounds, found.evaluations)
 
 
 @sampler("guided")
@@ -188,31 +188,25 @@ def guided(
         wanted = _MORE * n / found.acceptance_rate
     while True:
         pool = pool.grown(found.guide, max(_FEWEST, math.ceil(wanted)), max_evaluations)
-        bound = max(found.log_weight.max().item(), pool.log_weight.max().item())
-        accepted = (pool.margin >= bound).nonzero()[:, 0]
+        accepted, bound = pool.accepted(found)
         rate = len(accepted) / len(pool.margin)
-        info = SampleInfo(
-            acceptance_rate=rate,
-            log_bound=bound - found.normalizer()[0],
-            exceedances=int((pool.log_weight > found.log_weight.max()).sum()),
-            evaluations=len(pool.margin) + found.evaluations,
-        )
+        info = _info(pool, found, rate, bound)
         if len(accepted) >= n:
-            return pool.phi[accepted[:n]], _info(info, found, 0.0)
+            return pool.phi[accepted[:n]], info
         spent = len(pool.margin) / n
         if spent < _MOST_FOR_EXACT and rate * _MOST_FOR_EXACT >= 1:
             wanted = _MORE * n / rate
         elif spent >= _BEGINNING:
-            rows, threshold, copies = pool.by_priority(n)
-            if copies <= _FEW_COPIES or spent >= _MOST:
-                _warn_of_copies(copies)
-                info = replace(
-                    info,
-                    acceptance_rate=n / len(pool.margin),
-                    log_bound=threshold - found.normalizer()[0],
-                )
-                return pool.phi[rows], _info(info, found, copies)
-            wanted = min(_GROWTH * spent, _MOST) * n
+            chosen = pool.by_priority(n)
+            if chosen is None:
+                # So few proposals lie in the prior's support.
+                wanted = _GROWTH * spent * n
+            elif chosen.copies <= _FEW_COPIES or spent >= _MOST:
+                _warn_of_copies(chosen.copies)
+                info = _info(pool, found, n / len(pool.margin), chosen.bound)
+                return pool.phi[chosen.rows], replace(info, copies=chosen.copies)
+            else:
+                wanted = min(_GROWTH * spent, _MOST) * n
         else:
             wanted = _BEGINNING * n
         if len(pool.margin) >= max_evaluations:
@@ -220,15 +214,60 @@ def guided(
                 f"sampling: expected {n} samples within {max_evaluations} evaluations, got "
                 f"{len(accepted)}; raise max_evaluations",
                 pool.phi[accepted],
-                _info(info, found, 0.0),
+                info,
             )
+
+
+def samples_among(drawn: Weighted, found: Found, n: int, seed: int) -> tuple[Tensor, Any] | None:
+    """Return ``n`` samples of a posterior among proposals; None where these do not suffice.
+
+    They suffice where ``n`` are accepted, or copies are few among ``n`` chosen by priority.
+
+    Args:
+        drawn: by the guide, of one datum.
+        found: the guide.
+        n: how many samples.
+        seed: same seed, same samples.
+    """
+    log_weight = drawn.log_weight[0]
+    margin = log_weight - _log_uniform(len(log_weight), seed, 0).to(log_weight.device)
+    pool = _Pool(None, drawn.phi[0], log_weight, margin, seed, 1)
+    accepted, bound = pool.accepted(found)
+    if len(accepted) >= n:
+        info = _info(pool, found, len(accepted) / len(margin), bound)
+        return pool.phi[accepted[:n]], info
+    chosen = pool.by_priority(n) if len(margin) > n else None
+    if chosen is None or chosen.copies > _FEW_COPIES:
+        return None
+    info = _info(pool, found, n / len(margin), chosen.bound)
+    return pool.phi[chosen.rows], replace(info, copies=chosen.copies)
+
+
+def _log_uniform(n: int, seed: int, batch: int) -> Tensor:
+    """Return logarithms of uniform numbers, by which proposals are accepted."""
+    stream = generator(seed, "acceptance", batch)
+    return torch.rand(n, generator=stream, dtype=torch.float64).log()
+
+
+class _Chosen(NamedTuple):
+    """Samples by their priorities.
+
+    Args:
+        rows: of the pool, (n,).
+        bound: τ, of the weights.
+        copies: the share of rows that stand there already.
+    """
+
+    rows: Tensor
+    bound: float
+    copies: float
 
 
 class _Pool(NamedTuple):
     """Proposals, with what decides which of them are samples.
 
     Args:
-        posterior: that they are proposed for.
+        posterior: that they are proposed for; None for no more of them.
         phi: parameters (N, D).
         log_weight: log w of each (N,).
         margin: log w/u, with a uniform number u of its own, (N,).
@@ -236,7 +275,7 @@ class _Pool(NamedTuple):
         batches: in which they were drawn.
     """
 
-    posterior: Target
+    posterior: Target | None
     phi: Tensor
     log_weight: Tensor
     margin: Tensor
@@ -253,45 +292,59 @@ class _Pool(NamedTuple):
 
     def grown(self, guide: Guide, size: int, most: int) -> _Pool:
         """Return so many proposals, or at most so many."""
+        assert self.posterior is not None
         pool = self
         while (left := min(size, most) - len(pool.margin)) > 0:
             count = min(left, _AT_ONCE)
             x = guide.draw(count, derive_seed(self.seed, "candidates", pool.batches))
             drawn = guide.weigh(_ScoresOf(self.posterior), x)
             log_weight = drawn.log_weight[0]
-            stream = generator(self.seed, "acceptance", pool.batches)
-            uniform = torch.rand(count, generator=stream, dtype=torch.float64).to(x.device)
+            log_uniform = _log_uniform(count, self.seed, pool.batches).to(x.device)
             pool = pool._replace(
                 phi=torch.cat([pool.phi, drawn.phi[0]]),
                 log_weight=torch.cat([pool.log_weight, log_weight]),
-                margin=torch.cat([pool.margin, log_weight - uniform.log()]),
+                margin=torch.cat([pool.margin, log_weight - log_uniform]),
                 batches=pool.batches + 1,
             )
         return pool
 
-    def by_priority(self, n: int) -> tuple[Tensor, float, float]:
-        """Return rows of ``n`` samples, the bound τ of their weights, and the share of copies."""
+    def accepted(self, found: Found) -> tuple[Tensor, float]:
+        """Return the rows accepted under the bound of all weights so far, and that bound."""
+        bound = max(found.log_weight.max().item(), self.log_weight.max().item())
+        inside = self.margin > -torch.inf
+        return ((self.margin >= bound) & inside).nonzero()[:, 0], bound
+
+    def by_priority(self, n: int) -> _Chosen | None:
+        """Return ``n`` samples; None where less than n + 1 proposals have a weight at all."""
         top = self.margin.topk(n + 1)
         threshold = top.values[-1]
+        if threshold == -torch.inf:
+            return None
         log_count = (self.log_weight[top.indices[:-1]] - threshold).clamp(min=0)
         stream = generator(self.seed, "copies")
         rows = systematic_resampling(log_count.softmax(0).cpu(), n, stream)
         # Copies would stand side by side.
         rows = rows[torch.randperm(n, generator=stream)]
         copies = 1 - len(rows.unique()) / n
-        return top.indices[rows.to(top.indices.device)], threshold.item(), copies
+        return _Chosen(top.indices[rows.to(top.indices.device)], threshold.item(), copies)
 
 
-def _info(info: SampleInfo, found: Found, copies: float) -> GuidedInfo:
-    """Add what there is to say of the guide."""
-    log_normalizer, error = found.normalizer()
+def _info(pool: _Pool, found: Found, rate: float, bound: float) -> GuidedInfo:
+    """Return what there is to say of proposals and of the guide that made them.
+
+    Not by the points that the guide was chosen by among those of other rounds: these flatter it.
+    """
+    known = normalizer_of_weights(pool.log_weight.unsqueeze(0))
+    log_normalizer = known.log_value.item()
     return GuidedInfo(
-        **asdict(info),
+        acceptance_rate=rate,
+        log_bound=bound - log_normalizer,
+        exceedances=int((pool.log_weight > found.log_weight.max()).sum()),
+        evaluations=len(pool.margin) + found.evaluations,
         rounds=found.rounds,
-        effective_share=found.effective_share,
+        effective_share=known.effective_draws.item() / len(pool.log_weight),
         log_normalizer=log_normalizer,
-        normalizer_error=error,
-        copies=copies,
+        normalizer_error=known.error.item(),
     )
 
 
@@ -302,5 +355,6 @@ def _warn_of_copies(share: float) -> None:
             f"sampling: {share:.0%} of the samples are copies of others, for few proposals come "
             'near the posterior; sampler="tempered" takes longer and needs none',
             EandeWarning,
-            stacklevel=4,
+            # Of sample(), which draw() is called by, and this.
+            stacklevel=5,
         )

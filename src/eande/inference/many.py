@@ -1,0 +1,108 @@
+"""Samples of many posteriors at once: proposals for some data together, accepted for each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from eande.foundations.seeds import derive_seed
+from eande.inference.guide import DataScores, Emulating, Guide, Guides, all_stacked
+from eande.inference.nearby import DATA_AT_ONCE, draws_near
+from eande.inference.normalizer import PriorBank
+from eande.inference.samplers.guided import Found, samples_among
+
+# Proposals for a sample, and for each datum at least; as many more where these do not suffice.
+_PROPOSALS = 4
+_FEWEST = 512
+_PARTS = 2
+# For so many samples a guide is looked for more closely: proposals are saved.
+_MANY = 500
+# Proposals weighed together, which bounds memory.
+_AT_ONCE = 100_000
+
+
+class Sampled(Protocol):
+    """A posterior that can be sampled alone."""
+
+    near: Guide | None
+
+    def sample(self, n: int, *, seed: int = 0) -> tuple[Tensor, Any]:
+        """Draw ``n`` samples."""
+
+
+@torch.no_grad()
+def sample_many(
+    model: Emulating,
+    f: Tensor,
+    bank: PriorBank,
+    posteriors: Sequence[Sampled],
+    n: int,
+    *,
+    seed: int,
+    progress: bool,
+) -> tuple[Tensor, list[Any]]:
+    """Draw ``n`` samples of each posterior, (m, n, D), and return what samplers report of each.
+
+    Those for which eight proposals a sample do not suffice are sampled one by one.
+
+    Args:
+        model: what embedded the data.
+        f: embedded data (m, n).
+        bank: draws of the model's prior.
+        posteriors: of the data.
+        n: how many samples of each.
+        seed: same seed and data, same samples.
+        progress: whether to show progress bars.
+    """
+    # Here: a posterior alone needs no progress bar.
+    from rich.progress import track
+
+    count = max(_FEWEST, _PROPOSALS * n)
+    phi = f.new_empty(len(f), n, model.prior.dimension)
+    infos: list[Any] = [None] * len(f)
+    if bank.proposable:
+        together = max(1, min(DATA_AT_ONCE, _AT_ONCE // count))
+        batches = torch.arange(len(f)).split(together)
+        for rows in track(batches, "proposing", disable=not progress, transient=True):
+            own = derive_seed(seed, "together", int(rows[0]))
+            found, drawn = draws_near(
+                model,
+                f[rows.to(f.device)],
+                bank,
+                seed=own,
+                closeness=int(n >= _MANY),
+                count=count,
+                start=all_stacked([posteriors[i].near for i in rows.tolist()]),
+            )
+            guide = found.guide
+            places = torch.arange(len(rows), device=f.device)
+            for part in range(_PARTS):
+                if part:
+                    scores = DataScores(model, f[rows.to(f.device)[places]])
+                    x = guide.of(places).draw(count, derive_seed(own, "part", part))
+                    drawn = drawn.joined(guide.of(places).weigh(scores, x))
+                left = []
+                for k, place in enumerate(places.tolist()):
+                    i = int(rows[place])
+                    samples = samples_among(drawn.of(k), _of(found, place), n, derive_seed(own, i))
+                    if samples is None:
+                        left.append(k)
+                    else:
+                        phi[i], infos[i] = samples
+                if not left:
+                    break
+                kept = torch.tensor(left, device=f.device)
+                places, drawn = places[kept], drawn.of(kept)
+    alone = [i for i, info in enumerate(infos) if info is None]
+    for i in track(alone, "sampling", disable=not progress, transient=True):
+        phi[i], infos[i] = posteriors[i].sample(n, seed=derive_seed(seed, "alone", i))
+    return phi, infos
+
+
+def _of(found: Guides, row: int) -> Found:
+    """Return the guide of one datum."""
+    own = torch.tensor([row], device=found.log_weight.device)
+    return Found(found.guide.of(own), found.log_weight[row], found.rounds, found.evaluations)
