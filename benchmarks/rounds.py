@@ -191,7 +191,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path("results/rounds-sbibm.json"))
     parser.add_argument("--work", type=Path, required=True, help="a folder for stores and models")
     parser.add_argument("--wheel", type=Path, help="of sbibm; downloaded by default")
-    parser.add_argument("--only", nargs="+", default=["*"], help="task/observation/simulations/seed")
+    parser.add_argument("--only", nargs="+", default=["*"], help="task/observation/number/seed")
     asked = parser.parse_args()
     size = SIZES[asked.size]
     cells = [
