@@ -31,6 +31,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from eande.foundations.checks import (
@@ -65,6 +66,8 @@ from eande.simulation.read.views import View, fixed_views
 from eande.simulation.run.blocks import Simulator
 from eande.simulation.run.executors import check_executor
 from eande.simulation.simulate import simulate
+from eande.training.build import Networks, check_members
+from eande.training.prepare import check_types
 from eande.training.settings import FitSettings
 
 # A round of fewer simulations tells too little of where the next should be.
@@ -161,6 +164,13 @@ def rounds(
     check_executor(executor)
     check_instance("settings", settings, FitSettings, "FitSettings(...) or None", optional=True)
     settings = FitSettings() if settings is None else settings
+    check_count("members", members, 1)
+    check_members(members, encoder, emulator)
+    # What a fit would refuse after the first round; of data nothing is known yet.
+    nothing = Simulations(torch.zeros(1, 1), torch.zeros(1, 1), torch.zeros(1))
+    networks = Networks(encoder, emulator, None)
+    given = {"views": views, "callback": None, "progress": progress, "checkpoint": None}
+    check_types(nothing, settings, None, networks, **given)
     if settings.missing != "mask":
         check_finite("y_observed", observed)
     if similarity is not None:
