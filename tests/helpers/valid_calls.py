@@ -794,6 +794,10 @@ CALLS: dict[str, Callable[[World], Call]] = {
             **_PROGRESS,
         },
     ),
+    "Rounds.save": lambda w: (
+        eande.Rounds((), "all simulations are made").save,
+        {"path": path(w.folder / "rounds.json", **_PATH_NAMES)},
+    ),
     "identifiability": lambda w: (
         eande.identifiability,
         {
