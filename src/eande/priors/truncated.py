@@ -49,6 +49,10 @@ _MOST_TRIED = 100_000_000
 _INSIDE = 10_000
 _TRIED_FOR_MASS = 5_000_000
 _FEWEST_INSIDE = 50
+# Draws that are kept with their number and seed, for whoever asks for the same again: training does
+# at every validation. So many times, of so many numbers at most.
+_KEPT = 4
+_LARGEST_KEPT = 1_000_000
 # Of the stream of tries by which the mass is measured.
 _SEED_OF_MASS = 0
 
@@ -169,6 +173,7 @@ class TruncatedPrior(Prior):
         self.box = box
         self.has_density = outer.has_density
         self._finite: EmpiricalPrior | None = None
+        self._kept: tuple[tuple[tuple[int, int], Tensor], ...] = ()
         if outer.distinct_draws is not None:
             draws = outer.sample(outer.distinct_draws, seed=0)
             draws = draws[self.contains(draws)]
@@ -255,6 +260,15 @@ class TruncatedPrior(Prior):
         self._check_draws(n, seed)
         if self._finite is not None:
             return self._finite.sample(n, seed=seed)
+        for seeded, kept in self._kept:
+            if seeded == (n, seed):
+                return kept.clone()
+        phi = self._drawn(n, seed)
+        if phi.numel() <= _LARGEST_KEPT:
+            self._kept = (*self._kept[1 - _KEPT :], ((n, seed), phi))
+        return phi.clone()
+
+    def _drawn(self, n: int, seed: int) -> Tensor:
         parts = [torch.empty(0, self.dimension)]
         missing, batch, tried = n, 0, 0
         while missing > 0:
