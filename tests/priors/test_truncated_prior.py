@@ -165,7 +165,7 @@ def test_draws_that_are_asked_for_again_cost_nothing_and_cannot_be_spoilt():
         asked.append(len(phi))
         return phi.square().sum(1) <= 1
 
-    prior = TruncatedPrior(eande.BoxPrior([-1, -1], [1, 1]), inside)
+    prior = TruncatedPrior(BoxPrior([-1, -1], [1, 1]), inside)
     first = prior.sample(300, seed=1)
     count = len(asked)
     first_again = prior.sample(300, seed=1)
