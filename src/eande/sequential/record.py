@@ -144,12 +144,21 @@ class Rounds:
         )
 
     def describe(self) -> dict[str, Any]:
-        """Return all of it as values for JSON."""
+        """Return all of it as values for JSON.
+
+        Example:
+            >>> Rounds((), "all simulations are made").describe()
+            {'rounds': [], 'stopped': 'all simulations are made'}
+        """
         rounds = [asdict(one) | {"nats": one.nats} for one in self.rounds]
         return {"rounds": rounds, "stopped": self.stopped}
 
     def save(self, path: str | Path) -> None:
-        """Write all of it as JSON."""
+        """Write all of it as JSON.
+
+        Example:
+            >>> Rounds((), "all simulations are made").save(folder / "rounds.json")
+        """
         write_json(as_path("path", path), self.describe())
 
 
