@@ -138,10 +138,11 @@ def rounds(
         progress: whether to show progress bars, and a line of every round.
 
     Example:
+        >>> wide = eande.BoxPrior([-5, -5], [5, 5], names=["slope", "offset"])
         >>> settings = eande.FitSettings(epochs=5, start="linear", device="cpu")  # short
         >>> model, info = rounds(
         ...     simulator,
-        ...     prior,
+        ...     wide,
         ...     y_observed,
         ...     simulations=400,
         ...     rounds=2,
@@ -149,7 +150,7 @@ def rounds(
         ...     progress=False,
         ... )
         >>> model.prior
-        TruncatedPrior(...% of BoxPrior(slope=(-1, 1), offset=(-1, 1)))
+        TruncatedPrior(...% of BoxPrior(slope=(-5, 5), offset=(-5, 5)))
         >>> phi, _ = model.posterior(y_observed).sample(1_000)
         >>> info.simulations, info.stopped
         (400, 'all simulations are made')
