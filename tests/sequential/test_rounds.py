@@ -118,6 +118,17 @@ def test_without_reuse_only_the_simulations_of_the_last_round_are_fitted_to():
     assert both.rounds[1].log_mass == alone.rounds[1].log_mass
 
 
+def test_views_are_seen_by_fits_and_by_those_who_judge():
+    """A third of the data is cut away: what is left tells less, and rounds go on as before."""
+    views = eande.RandomWindow(2)
+    model, info = make(Y[:2], rounds=2, simulations=600, views=views)
+    assert model.y_shape == (2,)
+    assert info.rounds[0].score is not None
+    assert torch.isfinite(model.posterior(Y[:2]).sample(10)[0]).all()
+    with pytest.raises(InputError, match=r"y_observed: expected shape \(2,\)"):
+        make(Y, rounds=2, simulations=600, views=views)
+
+
 def test_simulations_are_shared_out_to_the_last():
     _, info = make(Y, rounds=2, simulations=301)
     assert [one.simulations for one in info.rounds] == [151, 150]
