@@ -79,6 +79,7 @@ _STEPS = {
     "inference": "Model and posterior",
     "calibration": "Calibration",
     "diagnostics": "Diagnostics",
+    "sequential": "Rounds",
     "reporting": "Report",
     "foundations": "Errors and warnings",
 }

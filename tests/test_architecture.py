@@ -107,6 +107,7 @@ LAYERS = [
     ["training"],
     ["calibration"],
     ["diagnostics"],
+    ["sequential"],
     ["bridges", "plots"],
     ["reporting"],
     ["workflow"],

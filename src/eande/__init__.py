@@ -20,6 +20,8 @@ The map, in the order in which data flow; no folder knows a later one::
     eande.diagnostics   diagnose(model, held_out), diagnose_near(model, y, simulator),
                         identifiability(model, simulations), Belongs(model, held_out)(y),
                         predictive_check(model, y, simulator)
+    eande.sequential    rounds(simulator, prior, y_observed, simulations=…): simulations where an
+                        observation needs them
     eande.bridges       sbi (EE, Potential, as_posterior), arviz (to_arviz)
     eande.plots         figures of all of these
     eande.reporting     report(model, path, observed=…): one page of HTML, and the same as JSON
@@ -52,6 +54,8 @@ if TYPE_CHECKING:
     from eande.priors.product import ProductPrior
     from eande.priors.truncated import TruncatedPrior
     from eande.reporting.report import Report, report
+    from eande.sequential.record import Rounds
+    from eande.sequential.rounds import rounds
     from eande.similarities.cosine import Cosine
     from eande.similarities.dot import Dot
     from eande.similarities.mixture import Mixture
@@ -110,6 +114,8 @@ _HOMES = {
     "Belongs": "diagnostics.belonging",
     "Belonging": "diagnostics.belonging",
     "predictive_check": "diagnostics.belonging",
+    "rounds": "sequential.rounds",
+    "Rounds": "sequential.record",
     "report": "reporting.report",
     "Report": "reporting.report",
     "SimulationError": "simulation.run.blocks",
@@ -158,6 +164,8 @@ __all__ = [
     "Belongs",
     "Belonging",
     "predictive_check",
+    "rounds",
+    "Rounds",
     "report",
     "Report",
     "SimulationError",

@@ -9,7 +9,7 @@ import pytest
 import torch
 from sbi.diagnostics import run_sbc, run_tarp
 from sbi.inference import MCMCPosterior
-from sbi.utils import BoxUniform
+from sbi.utils import BoxUniform, get_density_thresholder
 
 import eande
 from eande.bridges.sbi import EE, ExactPosterior, Potential, as_distribution, as_posterior
@@ -256,7 +256,10 @@ def test_what_sbi_scripts_say_is_understood_or_refused_by_name(model):
             lambda: trainer.append_simulations(theta, x, propsal=model.prior),
             "append_simulations: expected no option 'propsal'",
         ),
-        (lambda: trainer.append_simulations(theta, x, from_round=1), "there are no rounds"),
+        (
+            lambda: trainer.append_simulations(theta, x, from_round=1),
+            "proposal: expected that of the round before, or one that cuts it off, got none",
+        ),
         (lambda: trainer.train(num_clases=3), "train: expected no option 'num_clases'"),
         (lambda: trainer.train(resume_training=True), "resume_training: expected False, got True"),
         (
@@ -333,3 +336,58 @@ def test_torch_distributions_accept_no_rows():
     """BoxUniform's support cannot be asked about zero rows."""
     prior = eande.DistributionPrior(BoxUniform(-torch.ones(2), torch.ones(2)))
     assert prior.contains(torch.zeros(0, 2)).shape == (0,)
+
+
+def simulate_in_noise(theta):
+    generator = torch.Generator().manual_seed(len(theta))
+    return theta + SIGMA * torch.randn(theta.shape, generator=generator)
+
+
+def test_an_sbi_script_in_truncated_rounds():
+    """With sbi's own threshold of a density; the last model has all simulations inside."""
+    prior = BoxUniform(-3 * torch.ones(2), 3 * torch.ones(2))
+    settings = eande.FitSettings(epochs=15, start="linear", width=32, device="cpu")
+    trainer = EE(prior, settings=settings, show_progress_bars=False)
+    proposal = prior
+    for seed in range(2):
+        first = proposal is prior
+        theta = prior.sample((500,)) if first else proposal.sample(500, seed=seed)
+        trainer.append_simulations(theta, simulate_in_noise(theta), proposal=proposal)
+        model = trainer.train()
+        posterior = trainer.build_posterior().set_default_x(OBSERVED)
+        inside = get_density_thresholder(posterior, num_samples_to_estimate_support=20_000)
+        before, proposal = (
+            proposal,
+            eande.TruncatedPrior(trainer.prior if proposal is prior else proposal, inside),
+        )
+    assert isinstance(model.prior, eande.TruncatedPrior)
+    assert model.prior is before
+    assert -5 < model.prior.log_mass < -1.5
+    samples = posterior.sample((5_000,), show_progress_bars=False)
+    assert torch.allclose(samples.mean(0), OBSERVED, atol=0.06)
+    assert torch.allclose(samples.std(0), torch.full((2,), SIGMA), atol=0.05)
+
+
+def left_of(edge):
+    return lambda phi: phi[:, 0] < edge
+
+
+def test_proposals_of_which_it_cannot_be_right_are_refused():
+    prior = eande.BoxPrior([-1, -1], [1, 1])
+    wide = eande.TruncatedPrior(prior, left_of(0.5))
+    theta = wide.sample(30, seed=0)
+    trainer = EE(prior, show_progress_bars=False)
+    trainer.append_simulations(theta, theta, proposal=wide)
+    for proposal, message in (
+        (prior, "one that cuts it off, got the prior"),
+        (eande.TruncatedPrior(prior, left_of(0.2)), "got one that lies elsewhere"),
+        (eande.TruncatedPrior(eande.BoxPrior([-2, -1], [1, 1]), left_of(0.2)), "elsewhere"),
+        (BoxUniform(-torch.ones(2), torch.ones(2)), "what it leaves out must be known"),
+    ):
+        with pytest.raises(eande.InputError, match=message):
+            trainer.append_simulations(theta[:1], theta[:1], proposal=proposal)
+    narrow = eande.TruncatedPrior(wide, left_of(-0.5))
+    with pytest.raises(eande.InputError, match="theta: expected draws of the proposal, got 30"):
+        trainer.append_simulations(theta + 0.6, theta, proposal=narrow)
+    inside = narrow.sample(5, seed=0)
+    trainer.append_simulations(inside, inside, proposal=narrow)

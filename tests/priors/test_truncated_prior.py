@@ -156,3 +156,26 @@ def test_an_empty_region_is_refused():
 def test_a_wrong_membership_function_is_named():
     with pytest.raises(InputError, match="inside: expected shape"):
         TruncatedPrior(SQUARE, lambda phi: phi > 0)
+
+
+def test_draws_that_are_asked_for_again_cost_nothing_and_cannot_be_spoilt():
+    asked = []
+
+    def inside(phi):
+        asked.append(len(phi))
+        return phi.square().sum(1) <= 1
+
+    prior = TruncatedPrior(BoxPrior([-1, -1], [1, 1]), inside)
+    first = prior.sample(300, seed=1)
+    count = len(asked)
+    first_again = prior.sample(300, seed=1)
+    assert len(asked) == count
+    assert torch.equal(first, first_again)
+    first_again.zero_()
+    assert torch.equal(prior.sample(300, seed=1), first)
+    assert not torch.equal(prior.sample(300, seed=2), first)
+    for seed in range(3, 9):
+        prior.sample(300, seed=seed)
+    count = len(asked)
+    assert torch.equal(prior.sample(300, seed=1), first)
+    assert len(asked) > count, "no more than a few are kept"

@@ -37,10 +37,11 @@ from eande.inference.held_out import MODEL
 from eande.inference.model import EmbedAndEmulate, EmbeddedObservation
 from eande.inference.posterior import Posterior
 from eande.priors.box import BoxPrior
-from eande.priors.convert import as_prior
+from eande.priors.convert import as_prior, same_law
 from eande.priors.distribution import DistributionPrior
 from eande.priors.prior import Prior
 from eande.priors.product import ProductPrior
+from eande.priors.truncated import TruncatedPrior
 from eande.simulation.read.simulations import Simulations
 from eande.training.fit import fit
 from eande.training.settings import FitSettings
@@ -283,25 +284,27 @@ class EE:
             check_choice("device", device, ("auto", "cpu", "cuda"))
         check_flag("show_progress_bars", show_progress_bars)
         self.prior = None if prior is None else as_prior(prior)
+        self._given_prior = prior
         self.settings = settings
         self.encoder = encoder
         self.progress = show_progress_bars
         self.device = device or ("cpu" if settings is None else settings.device)
         self._theta: list[Tensor] = []
         self._x: list[Tensor] = []
+        self._proposal: TruncatedPrior | None = None
         self.model: EmbedAndEmulate | None = None
 
     def append_simulations(self, theta: Any, x: Any, **options: Any) -> "EE":
         """Add simulations: parameters (n, D) and data (n, …).
 
-        All must come from the prior: there are no rounds.
+        They come from the prior, or in rounds from ``proposal=``, a
+        :class:`~eande.TruncatedPrior` that cuts it, or the proposal of the round before, off. All
+        that lies inside the last one is trained on, under it: nothing has to be corrected. Other
+        proposals, such as posteriors, are refused: of them nothing tells that they hold all of a
+        posterior.
         """
         _check_options("append_simulations", options, _OF_SIMULATIONS)
-        if options.get("proposal") is not None or options.get("from_round"):
-            raise InputError(
-                "proposal: expected None, got one: every simulation must come from the prior, "
-                "for there are no rounds"
-            )
+        proposal = self._checked_proposal(options.get("proposal"), options.get("from_round"))
         theta = as_float_tensor("theta", theta).cpu()
         x = as_float_tensor("x", x).cpu()
         check_shape("theta", theta, ("n", "D"))
@@ -312,9 +315,36 @@ class EE:
             )
         check_finite("theta", theta)
         check_finite("x", x)
+        if proposal is not None and not proposal.contains(theta).all():
+            outside = int((~proposal.contains(theta)).sum())
+            raise InputError(f"theta: expected draws of the proposal, got {outside} outside it")
         self._theta.append(theta)
         self._x.append(x)
+        self._proposal = proposal
         return self
+
+    def _checked_proposal(self, proposal: Any, from_round: Any) -> TruncatedPrior | None:
+        """Return what simulations were drawn from, None for the prior, or refuse it."""
+        if proposal is None or proposal is self._given_prior:
+            if from_round or self._proposal is not None:
+                raise InputError(
+                    "proposal: expected that of the round before, or one that cuts it off, got "
+                    f"{'none' if proposal is None else 'the prior'}"
+                )
+            return None
+        if not isinstance(proposal, TruncatedPrior) or self.prior is None:
+            raise InputError(
+                "proposal: expected None, or an eande.TruncatedPrior of the trainer's prior, got "
+                f"{show(proposal)}: what it leaves out must be known"
+            )
+        before = () if self._proposal is None else self._proposal.regions
+        nested = proposal.regions[: len(before)] == before and _within(proposal, self._proposal)
+        if not same_law(proposal.outer, self.prior) or not nested:
+            raise InputError(
+                "proposal: expected one that cuts off that of the round before, got one that lies "
+                "elsewhere: TruncatedPrior(before, …)"
+            )
+        return proposal
 
     def train(
         self,
@@ -358,10 +388,16 @@ class EE:
         }
         given = {name: value for name, value in changes.items() if value is not None}
         settings = replace(settings, **given)
-        simulations = Simulations.from_arrays(torch.cat(self._theta), torch.cat(self._x))
+        theta, x = torch.cat(self._theta), torch.cat(self._x)
+        prior: Prior | None = self.prior
+        if self._proposal is not None:
+            # What of earlier rounds lies inside are draws of it, too.
+            inside = self._proposal.contains(theta)
+            theta, x, prior = theta[inside], x[inside], self._proposal
+        simulations = Simulations.from_arrays(theta, x)
         self.model = fit(
             simulations,
-            self.prior,
+            prior,
             encoder=self.encoder,
             validation=validation_fraction,
             settings=settings,
@@ -429,6 +465,16 @@ def as_posterior(
             options["method"] = method
         return MCMCPosterior(potential, proposal=prior, theta_transform=transform, **options)
     return VIPosterior(potential, prior=prior, theta_transform=transform, **options)
+
+
+def _within(proposal: TruncatedPrior, before: TruncatedPrior | None) -> bool:
+    """Return whether the box of a proposal, a part of its region, lies in that of another."""
+    if before is None or before.box is None:
+        return True
+    own = proposal.box
+    return own is not None and bool(
+        (own[0] >= before.box[0]).all() & (own[1] <= before.box[1]).all()
+    )
 
 
 def _check_options(name: str, given: Mapping[str, Any], known: set[str]) -> None:

@@ -275,6 +275,18 @@ def read_exactly(path: str | Path, file: IO[bytes], size: int) -> bytes:
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
+def digest_of(**parts: Any) -> str:
+    """Return a digest of values that JSON can hold."""
+    text = json.dumps(parts, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def digest_file(path: Path) -> str:
+    """Return a digest of what a file holds."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()[:16]
+
+
 def write_json(path: str | Path, document: Any, *, indent: int | None = 1) -> None:
     """Write a JSON document in one step, with a newline at its end.
 

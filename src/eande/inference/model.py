@@ -639,16 +639,18 @@ class EmbedAndEmulate(nn.Module):
 
     def _make_bank(self, prior: Prior, draws: int) -> PriorBank:
         phi = prior.sample(draws, seed=derive_seed(0, "bank")).to(self.device)
-        inside = self.prior.contains(phi)
+        if isinstance(prior, TruncatedPrior) and prior is self.prior:
+            # Drawn by asking that; to ask again would take as long as drawing them.
+            inside = torch.ones(len(phi), dtype=torch.bool, device=phi.device)
+        else:
+            inside = self.prior.contains(phi)
         outside = 1 - inside.double().mean().item()
         with self.calling("emulator", phi):
             emulated = self.emulate_all(phi)
         beyond = None if prior is self.prior else share_beyond(self.prior, phi)
-        at_edge = None
-        if isinstance(self.prior, TruncatedPrior):
-            at_edge = self.prior.depth(phi) < _EDGE
+        edge = partial(_at_edge, self.prior) if isinstance(self.prior, TruncatedPrior) else None
         proposable = can_be_proposed(prior)
-        return PriorBank(phi, emulated, inside, outside, beyond or 0.0, at_edge, proposable)
+        return PriorBank(phi, emulated, inside, outside, beyond or 0.0, edge, proposable)
 
     def _scoring_parts(self) -> list[nn.Module]:
         """Return what emulated points and scores depend on."""
@@ -902,6 +904,11 @@ class EmbeddedObservation:
         """Return the similarity's rigorous bound, None where it has none."""
         bound = self.model.similarity.bound(self.f)
         return None if bound is None else bound.sum().item()
+
+
+def _at_edge(prior: TruncatedPrior, phi: Tensor) -> Tensor:
+    """Return which parameters lie within a nat of where a prior was cut off, (n,)."""
+    return prior.depth(phi) < _EDGE
 
 
 def edge_share(posterior: Posterior) -> float:

@@ -8,8 +8,9 @@ of exponentials are taken, because e^{1/τ} overflows float32 already at τ = 0.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -35,8 +36,8 @@ class PriorBank:
             others is zero.
         outside: the share of draws that does not.
         beyond: the share that lies inside, but where practically nothing was simulated.
-        at_edge: whether each draw lies where the training prior was cut off (N',); None where it
-            was not.
+        edge: tells of parameters whether they lie where the training prior was cut off; None where
+            it was not.
         proposable: whether the prior's density integrates to one, so that guides may mix draws of
             it with others.
     """
@@ -46,8 +47,16 @@ class PriorBank:
     inside: Tensor
     outside: float = 0.0
     beyond: float = 0.0
-    at_edge: Tensor | None = None
+    edge: Callable[[Tensor], Tensor] | None = None
     proposable: bool = True
+
+    @cached_property
+    def at_edge(self) -> Tensor | None:
+        """Whether each draw lies where the training prior was cut off (N',); None where it was not.
+
+        Found when it is first asked for: training makes many banks, and does not ask.
+        """
+        return None if self.edge is None else self.edge(self.phi)
 
 
 @dataclass(frozen=True)

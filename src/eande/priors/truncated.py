@@ -49,6 +49,10 @@ _MOST_TRIED = 100_000_000
 _INSIDE = 10_000
 _TRIED_FOR_MASS = 5_000_000
 _FEWEST_INSIDE = 50
+# Draws that are kept with their number and seed, for whoever asks for the same again: training does
+# at every validation. So many times, of so many numbers at most.
+_KEPT = 4
+_LARGEST_KEPT = 1_000_000
 # Of the stream of tries by which the mass is measured.
 _SEED_OF_MASS = 0
 
@@ -170,6 +174,7 @@ class TruncatedPrior(Prior):
         self.has_density = outer.has_density
         self.integrates = outer.integrates
         self._finite: EmpiricalPrior | None = None
+        self._kept: tuple[tuple[tuple[int, int], Tensor], ...] = ()
         if outer.distinct_draws is not None:
             draws = outer.sample(outer.distinct_draws, seed=0)
             draws = draws[self.contains(draws)]
@@ -228,9 +233,22 @@ class TruncatedPrior(Prior):
         """The standard error of log p(R)."""
         return self._measured.error
 
+    @property
+    def acceptance(self) -> float:
+        """The share of the draws made for it that lie inside: of the outer prior, or in the box.
+
+        Example:
+            >>> half = TruncatedPrior(eande.BoxPrior([0], [1]), lambda phi: phi[:, 0] < 0.5)
+            >>> boxed = TruncatedPrior(half.outer, half.regions[0], box=[[0], [0.5]])
+            >>> abs(half.acceptance - 0.5) < 0.02, boxed.acceptance > 0.999
+            (True, True)
+        """
+        log_box = 0.0 if self._between is None else self._between.log_mass
+        return math.exp(self.log_mass - log_box)
+
     def __repr__(self) -> str:
         """Return how much of what is kept, in a line."""
-        return f"TruncatedPrior({_percent(self.log_mass)} of {self.outer!r})"
+        return f"TruncatedPrior({percent(math.exp(self.log_mass))} of {self.outer!r})"
 
     def sample(self, n: int, *, seed: int) -> Tensor:
         """Draw ``n`` parameters by rejection.
@@ -243,14 +261,21 @@ class TruncatedPrior(Prior):
         self._check_draws(n, seed)
         if self._finite is not None:
             return self._finite.sample(n, seed=seed)
+        for seeded, kept in self._kept:
+            if seeded == (n, seed):
+                return kept.clone()
+        phi = self._drawn(n, seed)
+        if phi.numel() <= _LARGEST_KEPT:
+            self._kept = (*self._kept[1 - _KEPT :], ((n, seed), phi))
+        return phi.clone()
+
+    def _drawn(self, n: int, seed: int) -> Tensor:
         parts = [torch.empty(0, self.dimension)]
         missing, batch, tried = n, 0, 0
-        log_box = 0.0 if self._between is None else self._between.log_mass
-        share = math.exp(self.log_mass - log_box)
         while missing > 0:
             if tried > _MOST_TRIED:
                 raise _too_small(f"{n - missing} of {n}", tried)
-            size = math.ceil(1.1 * missing / share)
+            size = math.ceil(1.1 * missing / self.acceptance)
             size = min(max(size, _FEWEST_AT_ONCE), _MOST_AT_ONCE)
             parts.append(self._tried(size, seed, batch)[:missing])
             missing -= len(parts[-1])
@@ -436,9 +461,14 @@ def _under(part: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {k.removeprefix(prefix): x for k, x in tensors.items() if k.startswith(prefix)}
 
 
-def _percent(log_mass: float) -> str:
-    """Return a share in per cent, by two digits."""
-    return f"{100 * math.exp(log_mass):.2g}%"
+def percent(share: float) -> str:
+    """Return a share in per cent, by two digits.
+
+    Example:
+        >>> percent(0.00123), percent(0.999)
+        ('0.12%', '100%')
+    """
+    return f"{100 * share:.2g}%" if share < 0.995 else "100%"
 
 
 def _too_small(inside: str, tried: int) -> InputError:

@@ -17,8 +17,6 @@ Every file is written in one step. A step whose inputs have not changed is not t
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -162,15 +160,3 @@ def run_folder(study: Study, given: str | Path | None = None) -> RunFolder:
     if path.exists() and not path.is_dir():
         raise InputError(f"run: expected a folder, got the file {path}")
     return RunFolder(path)
-
-
-def digest_of(**parts: Any) -> str:
-    """Return a digest of values that JSON can hold."""
-    text = json.dumps(parts, sort_keys=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def digest_file(path: Path) -> str:
-    """Return a digest of what a file holds."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()[:16]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from eande.foundations.files import digest_file, digest_of
 from eande.foundations.seeds import derive_seed
 from eande.inference.model import EmbedAndEmulate
 from eande.inference.predict import predict
 from eande.reporting.report import report
 from eande.simulation.read.simulations import Simulations
-from eande.workflow.folder import digest_file, digest_of
 from eande.workflow.steps import Context, Taken, as_seen, parts, posterior_of, the_model
 
 # Simulations from the posterior: this share of those trained on, from so many to so many.

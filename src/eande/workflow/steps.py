@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from eande.diagnostics.diagnose import diagnose
 from eande.diagnostics.diagnosis import Diagnosis
 from eande.foundations.checks import InputError, check_count, show_shape
-from eande.foundations.files import replacing, storing, write_json
+from eande.foundations.files import digest_file, digest_of, replacing, storing, write_json
 from eande.foundations.seeds import derive_seed
 from eande.inference.loading import load
 from eande.inference.model import EmbedAndEmulate
@@ -35,7 +35,7 @@ from eande.training.build import Networks
 from eande.training.fit import fit
 from eande.training.prepare import call_fingerprint, training_prior
 from eande.training.settings import FitSettings
-from eande.workflow.folder import RunFolder, digest_file, digest_of
+from eande.workflow.folder import RunFolder
 from eande.workflow.reading import taken_for
 from eande.workflow.study import Study, read_observation, variable_of
 
