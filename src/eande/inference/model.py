@@ -561,13 +561,14 @@ class EmbedAndEmulate(nn.Module):
         """
         known, total = self._known(observed)
         found: dict[str, Any] = {}
+        # An ensemble's, which has more to tell than its outputs.
+        encoder: Any = self.encoder
         if not self.members:
             f = self.embed_all(known)
         elif captured:
-            joint = self.encoder.by_draws(self.y_standardizer(known))  # type: ignore[operator]
-            f = self.similarity.place(joint)
+            f = self.similarity.place(encoder.by_draws(self.y_standardizer(known)))
         else:
-            joint, found["near"] = self.encoder.near(self.y_standardizer(known))  # type: ignore[operator]
+            joint, found["near"] = encoder.near(self.y_standardizer(known))
             f = self.similarity.place(joint.float())
         normalizer = estimate_normalizer(self.similarity, f, bank)
         total = total.expand(len(f))
