@@ -293,6 +293,11 @@ def site(tmp_path_factory):
 @pytest.mark.thorough
 @pytest.mark.xdist_group("site")
 class TestSite:
+    def test_one_worker_builds_it(self, request):
+        """Groups are kept together: a version of pytest with which they are not says nothing."""
+        if hasattr(request.config, "workerinput"):
+            assert request.node.nodeid.endswith("@site")
+
     def test_it_asks_no_other_host(self, site):
         pages = rendered(site)
         assert len(pages) > 30
