@@ -1,6 +1,7 @@
 """The steps of a run: each leaves its result, and does nothing twice."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import xarray
 import eande
 from eande.foundations.checks import InputError
 from eande.foundations.locks import locked
+from eande.workflow import steps
 from eande.workflow.folder import LAYOUT, run_folder
 from eande.workflow.steps import (
     Context,
@@ -192,6 +194,25 @@ def test_other_observations_are_sampled_beside_the_studys_own(context, tmp_path)
     without = edited(context, "observed = None")
     with pytest.raises(InputError, match=r"expected an observation in point.py"):
         take_sample(without)
+
+
+def test_sampling_shows_what_it_is_at(context, tmp_path, monkeypatch):
+    shown = []
+
+    class Seen(steps.Progress):
+        def advance(self, task, advance=1):
+            super().advance(task, advance)
+            if not self.disable:
+                shown.append((self.tasks[0].description, self.tasks[0].completed))
+
+    monkeypatch.setattr(steps, "Progress", Seen)
+    take_simulate(context)
+    take_fit(context)
+    np.save(tmp_path / "[red] day.npy", np.array([0.5, 0.5, 0.5, 0.5], dtype=np.float32))
+    take_sample(context, [tmp_path / "[red] day.npy"], n=300)
+    assert shown == []
+    take_sample(replace(context, progress=True), [tmp_path / "[red] day.npy"], n=200)
+    assert shown == [("sampling \\[red] day", 1)]
 
 
 def test_an_observation_may_lack_axes_of_length_one(context, tmp_path):

@@ -14,6 +14,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from rich.markup import escape
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from torch import Tensor, nn
 
 from eande.diagnostics.diagnose import diagnose
@@ -213,8 +223,23 @@ def take_sample(
         observations = {OBSERVED: study.observed}
     model = the_model(context)
     seed = study.seed if seed is None else seed
-    with context.folder.alone():
-        return [_sample_one(context, model, name, y, n, seed) for name, y in observations.items()]
+    taken = []
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    bar = Progress(*columns, disable=not context.progress, transient=True)
+    with context.folder.alone(), bar:
+        task = bar.add_task("sampling", total=len(observations))
+        for name, y in observations.items():
+            bar.update(task, description=f"sampling {escape(name)}")
+            taken.append(_sample_one(context, model, name, y, n, seed))
+            bar.advance(task)
+    return taken
 
 
 def _sample_one(
