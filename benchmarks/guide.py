@@ -189,17 +189,22 @@ def banana(seed: int) -> Known:
     stream = torch.Generator().manual_seed(seed)
     sign = 1.0 - 2.0 * (torch.rand((), generator=stream).item() < 0.5)
 
-    def white(phi: Tensor) -> Tensor:
+    def straight(phi: Tensor) -> Tensor:
         bent = sign * phi[:, 1] - 2 * phi[:, 0] ** 2 + 0.2
         first = torch.stack([phi[:, 0] / BENT[0], bent / BENT[1]], dim=1)
         return torch.cat([first, phi[:, 2:] / WIDTH], dim=1)
 
-    posterior = posterior_of(lambda phi: white(phi).square().sum(1) / -2, cube(5))
+    posterior = posterior_of(lambda phi: straight(phi).square().sum(1) / -2, cube(5))
     volume = BENT[0] * BENT[1] * WIDTH**3
-    # Beyond 2 φ₁² − 0.2 = 1 the box cuts the parabola off.
-    inside = math.erf(math.sqrt(0.6) / BENT[0] / math.sqrt(2))
+    # Beyond 2 φ₁² − 0.2 = 1 the box cuts the parabola off: φ₁ is normal between ± so many of its
+    # standard deviations.
+    edge = math.sqrt(0.6) / BENT[0]
+    inside = math.erf(edge / math.sqrt(2))
+    density = math.exp(-(edge**2) / 2) / math.sqrt(2 * math.pi)
+    left = torch.ones(5)
+    left[0] = (1 - 2 * edge * density / inside) ** 0.5
     log_c = math.log(volume) + 2.5 * math.log(2 * math.pi) - 5 * math.log(2) + math.log(inside)
-    return Known(posterior, log_c, white)
+    return Known(posterior, log_c, lambda phi: straight(phi) / left)
 
 
 def known(name: str, seed: int) -> Known:

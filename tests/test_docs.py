@@ -37,6 +37,7 @@ OF_THE_HOUSE = {
         "constrain",
         "describe",
         "from_description",
+        "given",
         "half_lines",
         "location_and_scale",
         "sample_evenly",

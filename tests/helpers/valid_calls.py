@@ -96,6 +96,17 @@ UNCHECKED = {
         )
     },
     **{
+        f"{name}.given": "called by conditional posteriors with values they checked"
+        for name in (
+            "BoxPrior",
+            "DistributionPrior",
+            "ProductPrior",
+            "SamplerPrior",
+            "EmpiricalPrior",
+            "TruncatedPrior",
+        )
+    },
+    **{
         f"{similarity}.{method}": "called in every step of training, with embeddings"
         for similarity in ("Cosine", "Dot", "Mixture")
         for method in (
@@ -673,6 +684,14 @@ CALLS: dict[str, Callable[[World], Call]] = {
     "Posterior.best_draws": lambda w: (
         w.posterior.best_draws,
         {"count": count(3, huge="all there are")},
+    ),
+    "Posterior.conditional": lambda w: (
+        w.posterior.conditional,
+        {"given": instance({"a": 0.5}, dict="a value of a parameter")},
+    ),
+    "Posterior.marginal": lambda w: (
+        w.posterior.marginal,
+        {"names": names(["a"], list_of_texts="both parameters")},
     ),
     "Posterior.refine": lambda w: (
         w.posterior.refine,

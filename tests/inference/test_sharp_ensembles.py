@@ -10,7 +10,9 @@ from eande.inference import cache as caches
 from eande.inference.cache import Graphs
 from eande.inference.ensemble import _DRAWS, JointEncoder
 from eande.inference.normalizer import estimate_normalizer
+from eande.inference.samplers.guided import GuidedInfo
 from eande.networks.mlp import ResidualMLP
+from eande.similarities.calibrated import Calibrated
 from helpers import exact_line
 from helpers.sharp_gaussians import box, gaussian
 
@@ -73,6 +75,37 @@ def test_both_members_have_half_of_the_mixture_which_integrates_to_one(members):
     assert (posterior.score(phi).double() - expected).abs().max() < 0.15
     assert posterior.log_normalizer == pytest.approx(0, abs=0.15)
     assert (posterior.log_ratio(phi).double() - expected).abs().max() < 0.15
+
+
+@pytest.mark.thorough
+def test_posteriors_go_on_from_the_guide_that_weighed_the_members(members):
+    """Of the ensemble, and of a calibrated one; another prior has its own."""
+    models, simulated = members
+    y = simulated(1, 3).y
+    joint = eande.ensemble(models)
+    for model in (joint, joint.with_similarity(Calibrated(joint.similarity, 0.5))):
+        posterior = model.posterior(y[0])
+        assert posterior.near is not None
+        phi, info = posterior.sample(4_000, seed=0)
+        assert isinstance(info, GuidedInfo)
+        posterior.near = None
+        del posterior.guide
+        alone, _ = posterior.sample(4_000, seed=1)
+        spread = (alone.var(0) + phi.var(0)).sqrt() / 4_000**0.5
+        assert ((phi.mean(0) - alone.mean(0)) / spread).abs().max() < 4
+        torch.testing.assert_close(phi.std(0), alone.std(0), rtol=0.06, atol=0)
+    narrower = eande.BoxPrior([-0.99] * DIMENSION, [0.99] * DIMENSION)
+    assert joint.posterior(y[0], prior=narrower).near is None
+
+
+def test_own_points_are_scored_as_all_pairs_are(members):
+    models, simulated = members
+    joint = eande.ensemble([models[0], models[1]])
+    f = joint.embed_all(simulated(3, 5).y)
+    g = joint.emulate_all(joint.prior.sample(12, seed=0)).unflatten(0, (3, 4))
+    for similarity in (joint.similarity, Calibrated(joint.similarity, 1.3)):
+        pairs = [similarity.score(f[i : i + 1], g[i])[0] for i in range(3)]
+        torch.testing.assert_close(similarity.grouped_score(f, g), torch.stack(pairs))
 
 
 def test_what_prior_draws_tell_is_left_as_it_is():

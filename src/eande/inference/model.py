@@ -340,7 +340,8 @@ class EmbedAndEmulate(nn.Module):
         if len(observed) > 1:
             warnings.warn(
                 f"pooling {len(observed)} observations: the errors of the model add up "
-                f"{len(observed)}-fold in log r",
+                f"{len(observed)}-fold in log r, and they must be independent, as windows of one "
+                "series are not",
                 EandeWarning,
                 stacklevel=2,
             )

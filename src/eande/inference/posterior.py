@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import warnings
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple, Self
 
@@ -27,10 +28,11 @@ from eande.foundations.checks import (
     check_share,
 )
 from eande.foundations.tables import html_table
+from eande.inference.conditional import Marginal, sliced
 from eande.inference.derived import Derived, add_derived, check_derived
 from eande.inference.exports import as_dataframe, as_dataset
 from eande.inference.guide import Guide
-from eande.inference.normalizer import ENOUGH_DRAWS, PriorBank
+from eande.inference.normalizer import ENOUGH_DRAWS, PriorBank, normalizer_of_scores
 from eande.inference.samplers.choose import draw
 from eande.inference.samplers.guided import Found, find_guide
 from eande.inference.samplers.tempered import tempered
@@ -315,6 +317,45 @@ class Posterior:
         """
         chosen = self.default_sampler if sampler is None else sampler
         return draw(self, n, seed=seed, sampler=chosen, options=options)
+
+    def conditional(self, given: Mapping[str, float]) -> Posterior:
+        """Return the posterior of the other parameters, with values of some given: exactly.
+
+        The prior is one whose law of some parameters given others is known: a box, a product,
+        independent or normal parameters.
+
+        Args:
+            given: values by parameters' names.
+
+        Example:
+            >>> offset = posterior.conditional({"slope": 0.5})
+            >>> offset
+            Posterior(of offset; log C = ...)
+            >>> offset.sample(100)[0].shape
+            torch.Size([100, 1])
+        """
+        scorer, bank = sliced(self, given, self.scorer.rows)
+        known = normalizer_of_scores(bank.emulated.T, bank.inside)
+        return Posterior(
+            scorer,
+            scorer.support,
+            bank,
+            log_normalizer=known.log_value.item(),
+            normalizer_error=known.error.item(),
+            effective_draws=known.effective_draws.item(),
+        )
+
+    def marginal(self, names: Sequence[str]) -> Marginal:
+        """Return the posterior of some parameters, whatever the others are: samples and density.
+
+        Args:
+            names: which.
+
+        Example:
+            >>> posterior.marginal(["slope"]).sample(100)[0].shape
+            torch.Size([100, 1])
+        """
+        return Marginal(self, names)
 
     def map(self) -> Tensor:
         """Return the parameters of the highest density, shape (D,).

@@ -89,6 +89,12 @@ class BoxPrior(Prior):
         """
         return self._quantiles(even_points(self.dimension, n, first=first, seed=seed))
 
+    def given(self, rest: Sequence[int], values: Tensor) -> Prior:
+        """Return the box of the others: they do not depend on what is given."""
+        places = list(rest)
+        names = [self.names[i] for i in places]
+        return BoxPrior(self.low[places], self.high[places], names=names)
+
     def between(self, low: Tensor, high: Tensor) -> Between:
         """Return the uniform distribution on what both boxes have in common."""
         low = low.maximum(self.low)

@@ -8,7 +8,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.distributions import Dirichlet, Distribution, Independent, constraints
+from torch.distributions import (
+    Dirichlet,
+    Distribution,
+    Independent,
+    MultivariateNormal,
+    constraints,
+)
 
 from eande.foundations.checks import InputError, show, show_shape
 from eande.foundations.documents import as_document, one_line
@@ -151,6 +157,34 @@ class DistributionPrior(Prior):
             return self._rounded(found)
 
         return Between(draw, width.log().sum().item())
+
+    def given(self, rest: Sequence[int], values: Tensor) -> DistributionPrior | None:
+        """Return the law of independent or normal parameters given the others, None of others."""
+        places = list(rest)
+        names = [self.names[i] for i in places]
+        law = self.distribution
+        if type(law) is MultivariateNormal:
+            fixed = [i for i in range(self.dimension) if i not in rest]
+            covariance = law.covariance_matrix.double()
+            apart = values.to(covariance)[fixed] - law.loc.double()[fixed]
+            across = covariance[places][:, fixed]
+            turned = torch.linalg.solve(covariance[fixed][:, fixed], across.T).T
+            left = covariance[places][:, places] - turned @ across.T
+            mean = law.loc.double()[places] + turned @ apart
+            own = MultivariateNormal(mean.to(law.loc), left.to(law.loc))
+            return DistributionPrior(own, names=names)
+        if not isinstance(law, Independent) or tuple(law.base_dist.batch_shape) != (
+            self.dimension,
+        ):
+            return None
+        described = describe_distribution(law.base_dist)
+        if described is None:
+            return None
+        arguments = {
+            key: getattr(law.base_dist, key).expand(self.dimension)[places]
+            for key in described["arguments"]
+        }
+        return DistributionPrior(Independent(type(law.base_dist)(**arguments), 1), names=names)
 
     def _rounded(self, drawn: Tensor) -> Tensor:
         """Return draws as float32 numbers in the support."""

@@ -156,6 +156,15 @@ class Prior(ABC):
         """
         return None
 
+    def given(self, rest: Sequence[int], values: Tensor) -> Prior | None:
+        """Return the law of some parameters given the others, None where it is not known.
+
+        Args:
+            rest: the places of those parameters.
+            values: of all; theirs are not looked at, (D,).
+        """
+        return None
+
     def location_and_scale(self) -> tuple[Tensor, Tensor] | None:
         """Return mean and standard deviation per parameter, None where they are not known."""
         return None

@@ -8,7 +8,7 @@ one of its quantiles where it is uniform, its logarithm where it lies on a half-
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -103,6 +103,11 @@ class ProductPrior(Prior):
         levels = even_points(self.dimension, n, first=first, seed=seed) + _HALF_A_STEP
         columns = zip(self._parts, levels.split(1, dim=1), strict=True)
         return torch.cat([part._quantiles(level) for part, level in columns], dim=1)
+
+    def given(self, rest: Sequence[int], values: Tensor) -> Prior:
+        """Return the product of the others: they do not depend on what is given."""
+        names = [self.names[i] for i in rest]
+        return ProductPrior(**{name: self.marginals[name] for name in names})
 
     def between(self, low: Tensor, high: Tensor) -> Between | None:
         """Return every parameter's law in its own interval, None where one has no quantiles."""
