@@ -16,6 +16,7 @@ from eande import plots
 from eande.bridges import arviz, sbi
 from eande.networks.mlp import ResidualMLP
 from eande.networks.standardizer import Standardizer
+from eande.sequential.record import Round
 from helpers import linear_task
 from helpers.models import quick_fit
 from helpers.nonsense import (
@@ -179,6 +180,24 @@ class World:
     @cached_property
     def posterior(self) -> eande.Posterior:
         return self.model.posterior([0.1, 0.2], draws=1_000)
+
+    @cached_property
+    def rounds(self) -> eande.Rounds:
+        first = Round(
+            number=1,
+            simulations=40,
+            failed=0,
+            inside=36,
+            held_out=4,
+            log_mass=0.0,
+            log_mass_error=0.0,
+            acceptance=1.0,
+            score=None,
+            error=None,
+            gain=None,
+            alarms=(),
+        )
+        return eande.Rounds((first,), "all simulations are made")
 
     @cached_property
     def diagnosis(self) -> eande.Diagnosis:
@@ -823,7 +842,7 @@ CALLS: dict[str, Callable[[World], Call]] = {
         },
     ),
     "Rounds.save": lambda w: (
-        eande.Rounds((), "all simulations are made").save,
+        w.rounds.save,
         {"path": path(w.folder / "rounds.json", **_PATH_NAMES)},
     ),
     "identifiability": lambda w: (
@@ -897,6 +916,10 @@ CALLS: dict[str, Callable[[World], Call]] = {
             "derived": _DERIVED,
             "title": label(""),
         },
+    ),
+    "plots.rounds": lambda w: (
+        plots.rounds,
+        {"model": instance(w.model), "info": instance(w.rounds)},
     ),
     "plots.training": lambda w: (plots.training, {"model": instance(w.model)}),
     "plots.predictive": lambda w: (

@@ -6,7 +6,7 @@ import torch
 import eande
 from eande.priors.truncated import TruncatedPrior
 from eande.sequential import region
-from eande.sequential.region import EPSILON, SAMPLES, cut
+from eande.sequential.region import EPSILON, FEWEST_INSIDE, SAMPLES, cut
 from helpers.rounds_runs import BOX, SETTINGS, exact_samples, observe, simulator
 
 FRESH = 200_000
@@ -27,9 +27,12 @@ def joint(simulations):
     return eande.fit(simulations, BOX, settings=SETTINGS, members=2, progress=False)
 
 
-def narrower(model, *phi, **options):
+FITTED = BOX.sample(500, seed=3)
+
+
+def narrower(model, *phi, fitted=FITTED, **options):
     observed = torch.stack([torch.as_tensor(observe(one)).float() for one in phi])
-    found = cut(model, observed, **({"wanted": 500, "seed": 0} | options))
+    found = cut(model, observed, fitted, **({"wanted": 500, "seed": 0} | options))
     assert found.prior is not None, found.reason
     return found.prior, observed
 
@@ -50,7 +53,7 @@ def test_no_more_than_a_ten_thousandth_of_the_posterior_lies_outside(joint):
 
 
 def test_fewer_samples_leave_more_outside(joint, monkeypatch):
-    monkeypatch.setattr(region, "SAMPLES", 300)
+    monkeypatch.setattr(region, "SAMPLES", 100)
     prior, (y,) = narrower(joint, [0.4, -0.2])
     assert outside(prior, joint, y) > 2 * EPSILON
 
@@ -79,15 +82,27 @@ def test_regions_lie_one_in_the_other(joint):
     wide, observed = narrower(joint, [0.4, -0.2])
     again = eande.simulate(simulator, wide, 400, seed=1, progress=False)
     model = eande.fit(again, wide, settings=SETTINGS, progress=False)
-    narrow = cut(model, observed, wanted=500, seed=1).prior
+    narrow = cut(model, observed, again.phi, wanted=500, seed=1).prior
     assert isinstance(narrow, TruncatedPrior)
     assert wide.contains(narrow.sample(2_000, seed=0)).all()
     assert narrow.log_mass <= wide.log_mass
 
 
+def test_a_region_holds_some_of_what_the_model_was_fitted_to(joint):
+    """Where there was next to nothing, a model that is sure of itself proves little."""
+    plenty, _ = narrower(joint, [1.5, -1.2])
+    far = FITTED[(FITTED - torch.tensor([1.5, -1.2])).norm(dim=1) > 1.6]
+    assert not plenty.contains(far).any(), "without the rule, none is kept"
+    bare, _ = narrower(joint, [1.5, -1.2], fitted=far)
+    assert bare.contains(far).sum() == FEWEST_INSIDE
+    assert bare.contains(plenty.sample(2_000, seed=0)).all()
+    few, _ = narrower(joint, [1.5, -1.2], fitted=far[:7])
+    assert few.contains(far[:7]).all()
+
+
 def test_what_is_too_expensive_to_draw_from_is_not_cut_off(joint):
     observed = torch.as_tensor(observe([0.4, -0.2])).float().unsqueeze(0)
-    found = cut(joint, observed, wanted=30_000_000, seed=0)
+    found = cut(joint, observed, FITTED, wanted=30_000_000, seed=0)
     assert found.prior is None
     assert "30,000,000 draws from it would take" in found.reason
 
@@ -98,7 +113,7 @@ def test_a_region_that_no_draw_reaches_is_told_in_a_line(joint, monkeypatch):
 
     monkeypatch.setattr(region, "TruncatedPrior", nothing_there)
     observed = torch.as_tensor(observe([0.4, -0.2])).float().unsqueeze(0)
-    found = cut(joint, observed, wanted=500, seed=0)
+    found = cut(joint, observed, FITTED, wanted=500, seed=0)
     assert found.prior is None
     assert found.reason.startswith("it cannot be drawn from (inside: expected a region")
     assert "\n" not in found.reason

@@ -172,6 +172,7 @@ def test_an_observation_unlike_all_simulations_is_told_and_cuts_nothing_off():
     assert info.rounds[1].log_mass == 0
 
 
+@pytest.mark.thorough
 def test_an_observation_that_no_parameters_explain_is_told():
     """Within the range of all data, and still nothing like it: the third is the others' sum."""
     with pytest.warns(EandeWarning, match="not to be trusted near it"):
@@ -179,6 +180,7 @@ def test_an_observation_that_no_parameters_explain_is_told():
     assert any("is unlike" in alarm for alarm in info.rounds[0].alarms)
 
 
+@pytest.mark.thorough
 def test_a_simulator_that_fails_in_part_of_the_region():
     """Failures cut through the posterior: what succeeds has all of its mass."""
 

@@ -10,10 +10,12 @@ if TYPE_CHECKING:
     from eande.plots.posteriors import posterior_grid, ring
     from eande.plots.predictions import predictive
     from eande.plots.runs import training
+    from eande.plots.sequential import rounds
 
 _HOMES = {
     "corner": "corners",
     "training": "runs",
+    "rounds": "sequential",
     "predictive": "predictions",
     "coverage": "diagnostics",
     "posterior_grid": "posteriors",
@@ -28,6 +30,7 @@ _HOMES = {
 __all__ = [
     "corner",
     "training",
+    "rounds",
     "predictive",
     "coverage",
     "posterior_grid",

@@ -11,8 +11,12 @@ That is the *model's* mass. Of the true posterior more is cut off where the mode
 itself: an ensemble, as wide as its members disagree, seldom is; of a single model the samples are
 drawn from the posterior with the power β = 0.7 of the ratio, which is wider.
 
-Around them lies a box, a tenth wider on every side than they reach: a part of the region, in which
-priors that can be cut to a box are drawn from. What lies beyond has less than ε of the mass, too.
+Where the model was fitted to next to nothing, far out in the prior say, it may be sure and wrong,
+and no sample of its own tells. So t_o is lowered until R holds 20 of the simulations that the model
+was fitted to: a round cuts off what its simulations bear out, and no more.
+
+Around all that lies a box, a tenth wider on every side than samples and draws of the prior in R
+reach: a part of the region, in which priors that can be cut to a box are drawn from.
 """
 
 from __future__ import annotations
@@ -38,7 +42,11 @@ EPSILON = 1e-4
 SAMPLES = 30_000
 # β of a single model. An ensemble is as wide as its members disagree.
 _POWER = 0.7
+# Simulations that the model was fitted to, in the region of each observation at least.
+FEWEST_INSIDE = 20
 _MARGIN = 0.1
+# Draws of the prior that tell how far the region reaches.
+_DRAWS = 20_000
 # Draws of the outer prior, or of it in the box, that a round's parameters may cost.
 _MOST_TRIES = 20_000_000
 
@@ -58,6 +66,7 @@ class Cut(NamedTuple):
 def cut(
     model: EmbedAndEmulate,
     observed: Tensor,
+    fitted: Tensor,
     *,
     wanted: int,
     seed: int,
@@ -67,6 +76,7 @@ def cut(
     Args:
         model: fitted.
         observed: observations (m, *y_shape).
+        fitted: parameters that the model was fitted to (n, D).
         wanted: how many parameters will be drawn.
         seed: of the samples.
     """
@@ -79,7 +89,8 @@ def cut(
         posteriors = wider.posteriors(observed)
     embedded = []
     thresholds = []
-    corners = []
+    parts = []
+    fewest = min(FEWEST_INSIDE, len(fitted))
     for number, posterior in enumerate(posteriors):
         assert isinstance(posterior.scorer, EmbeddedObservation)
         f = posterior.scorer.f
@@ -87,16 +98,17 @@ def cut(
             phi, _ = posterior.sample(SAMPLES, seed=derive_seed(seed, "region", number))
         except BudgetExceeded as error:
             return Cut(None, f"its posterior could not be sampled ({error})")
-        score = ScoreRegion.of(model, f, f.new_zeros(1)).depth(phi)
+        score = ScoreRegion.of(model, f, f.new_zeros(1)).depth
+        borne_out = score(fitted.to(phi)).topk(fewest).values[-1]
         embedded.append(f)
-        thresholds.append(score.min())
-        low, high = phi.aminmax(dim=0)
-        margin = _MARGIN * (high - low)
-        corners.append(torch.stack([low - margin, high + margin]))
-    lows, highs = torch.stack(corners).cpu().unbind(1)
-    box = torch.stack([lows.amin(0), highs.amax(0)])
+        thresholds.append(score(phi).min().minimum(borne_out))
+        parts.append(phi)
     region = ScoreRegion.of(model, torch.cat(embedded), torch.stack(thresholds))
-    return _drawable(model.prior, region, box, wanted)
+    draws = model.prior_bank(model.prior, _DRAWS).phi
+    near = torch.cat([draws, fitted.to(draws)])
+    low, high = torch.cat([*parts, near[region(near)]]).cpu().aminmax(dim=0)
+    margin = _MARGIN * (high - low)
+    return _drawable(model.prior, region, torch.stack([low - margin, high + margin]), wanted)
 
 
 def _drawable(prior: Prior, region: ScoreRegion, box: Tensor, wanted: int) -> Cut:

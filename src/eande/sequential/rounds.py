@@ -294,7 +294,7 @@ class _Run:
                 one, narrower = read_end(path)
             else:
                 one = _record(number, made, fitted, prior, seconds)
-                one, narrower = self._end(one, model, before, held_out)
+                one, narrower = self._end(one, model, before, fitted, held_out)
                 if path is not None:
                     write_end(path, one, narrower)
             found.append(one)
@@ -340,6 +340,7 @@ class _Run:
         one: Round,
         model: EmbedAndEmulate,
         before: EmbedAndEmulate | None,
+        fitted: Simulations,
         held_out: Simulations,
     ) -> tuple[Round, TruncatedPrior | None]:
         """Judge a round, and find the prior of the next; None for the same again."""
@@ -349,12 +350,12 @@ class _Run:
         one = replace(one, **judged._asdict())
         if one.number == len(self.sizes):
             return one, None
-        narrower, text, shrunk = self._narrower(one, model, judged)
+        narrower, text, shrunk = self._narrower(one, model, fitted, judged)
         risen = judged.gain is None or judged.gain > _LEAST_GAIN
         return replace(one, next_region=text, settled=not (shrunk or risen)), narrower
 
     def _narrower(
-        self, one: Round, model: EmbedAndEmulate, judged: Judged
+        self, one: Round, model: EmbedAndEmulate, fitted: Simulations, judged: Judged
     ) -> tuple[TruncatedPrior | None, str, bool]:
         """Return the next prior, what is to be said of it, and whether it might still shrink."""
         again = "the same region again: "
@@ -363,7 +364,8 @@ class _Run:
         if judged.alarms:
             return None, f"{again}the model is not to be trusted near the observation", True
         seed = derive_seed(self.seed, "cut", one.number)
-        found = cut(model, self.observed, wanted=self.sizes[one.number], seed=seed)
+        wanted = self.sizes[one.number]
+        found = cut(model, self.observed, fitted.phi, wanted=wanted, seed=seed)
         if found.prior is None:
             return None, f"{again}of a smaller one, {found.reason}", False
         kept = f"{percent(math.exp(found.prior.log_mass - one.log_mass))} of it"
