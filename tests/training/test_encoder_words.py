@@ -72,8 +72,10 @@ def test_a_word_and_none_are_different_calls(few_simulations, tmp_path):
         eande.fit(few_simulations, BOX, encoder="vector", **options)
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("members", [1, 2])
+@pytest.mark.parametrize(
+    "members",
+    [pytest.param(1, marks=pytest.mark.thorough), pytest.param(2, marks=pytest.mark.slow)],
+)
 def test_gaps_are_learned_from_and_observed(members, tmp_path):
     problem = Gaps()
     phi, y = pairs(problem, 3_000, 0)
