@@ -109,14 +109,18 @@ def test_a_command_that_is_stopped_says_so_and_goes_on(number, tmp_path):
         while not (store.exists() and len(list(store.iterdir())) > 1):
             assert time.monotonic() < until, "nothing was simulated"
             time.sleep(0.01)
+        # Not while a block is written: in the simulator, which takes most of the time.
+        time.sleep(0.15)
         process.send_signal(number)
         _, err = process.communicate(timeout=30)
     finally:
         signal.signal(signal.SIGINT, before)
-    assert process.returncode == (130 if number == signal.SIGINT else 143), err
+    assert process.returncode == 128 + number, err
     assert "Traceback" not in err
-    if number == signal.SIGINT:
-        assert re.search("the same (call|command) goes on", err), err
+    assert re.search("the same (call|command) goes on", err), err
     assert 0 < len(eande.Simulations.open(store.parent)) < 1500
     finish("simulate", study)
-    assert len(eande.Simulations.open(store.parent)) == 1500
+    # Whatever was stopped in the middle of a simulation is no failed one.
+    simulations = eande.Simulations.open(store.parent)
+    assert len(simulations) == 1500
+    assert len(simulations.failures) == 0

@@ -43,7 +43,8 @@ def errors_in_one_line(*, debug: bool | None = None) -> Iterator[None]:
     """Say what the user can get wrong, or has not installed, in one line, and warnings likewise.
 
     SIGTERM, by which batch systems stop a job, ends the block as Ctrl-C does: processes are ended,
-    files closed, and what is complete is kept.
+    files closed, and what is complete is kept. It must not raise SystemExit, which in a simulator
+    of the user's is a failed simulation.
 
     Args:
         debug: whether to show where an error arose instead; None where a command cannot be asked
@@ -53,7 +54,13 @@ def errors_in_one_line(*, debug: bool | None = None) -> Iterator[None]:
     from eande.foundations.files import StorageError
     from eande.simulation.run.blocks import SimulationError
 
-    before = signal.signal(signal.SIGTERM, _end)
+    ended_by = [signal.SIGINT]
+
+    def end(number: int, _: FrameType | None) -> None:
+        ended_by[0] = signal.Signals(number)
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, end)
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning
@@ -72,14 +79,10 @@ def errors_in_one_line(*, debug: bool | None = None) -> Iterator[None]:
     except KeyboardInterrupt as stopped:
         said = str(stopped) or "stopped; what is complete is kept, and the same command goes on"
         typer.echo(said, err=True)
-        raise typer.Exit(130) from None
+        # The exit code by which shells tell that a signal ended a process.
+        raise typer.Exit(128 + ended_by[0]) from None
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def _end(number: int, _: FrameType | None) -> None:
-    # The exit code by which shells tell that a signal ended a process.
-    raise SystemExit(128 + number)
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
