@@ -46,7 +46,10 @@ def leads_a_session(pid):
         return False
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGKILL, signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)],
+)
 def test_the_processes_of_a_study_end_with_it(tmp_path, number):
     process = start(tmp_path, "--seeds", "9")
     assert wait_until(lambda: len(children(process.pid)) >= 2, 60)

@@ -52,7 +52,7 @@ def commits(path):
     return len(list(Path(path).glob("commits/*.json")))
 
 
-@pytest.mark.parametrize("executor", [None, 2])
+@pytest.mark.parametrize("executor", [pytest.param(None, marks=pytest.mark.slow), 2])
 def test_a_run_killed_again_and_again_ends_as_if_it_never_was(tmp_path, executor):
     path = tmp_path / "s.zarr"
     rng = random.Random(executor)

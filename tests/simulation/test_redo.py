@@ -315,8 +315,10 @@ def start(path, log, switch, *redo):
     )
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("mended", [True, False])
+@pytest.mark.parametrize(
+    "mended",
+    [pytest.param(True, marks=pytest.mark.thorough), pytest.param(False, marks=pytest.mark.slow)],
+)
 def test_several_processes_run_each_failed_row_once(tmp_path, switch, mended):
     path = tmp_path / "s.zarr"
     start(path, tmp_path / "first", switch).communicate()

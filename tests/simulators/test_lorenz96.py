@@ -178,7 +178,7 @@ def test_the_default_system_is_chaotic_and_the_printed_one_hardly(forcing):
     assert largest_exponent(forcing, 1.0) < 0.5  # none; at F = 15 a slow transient leaves 0.2
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_halving_the_step_leaves_the_statistics():
     """Mean and variance of u over time and 64 trajectories, within four standard errors, at the
     corners of the prior.

@@ -180,7 +180,7 @@ def peak_memory(batch, micro):
     )
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the peak memory from /proc")
 def test_micro_batches_keep_the_memory_of_a_small_batch():
     """Peak memory over the data's, in MB.

@@ -181,8 +181,13 @@ def stopping_after(count):
     return callback
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("moments", [(3, 6, 9), (12, 5)])
+@pytest.mark.parametrize(
+    "moments",
+    [
+        pytest.param((3, 6, 9), marks=pytest.mark.thorough),
+        pytest.param((12, 5), marks=pytest.mark.slow),
+    ],
+)
 def test_a_search_that_is_stopped_goes_on_to_the_same_model(tmp_path, moments):
     settings = eande.FitSettings(
         max_steps=400, start="linear", repulsion="encoder", width=32, checkpoint_seconds=0.0

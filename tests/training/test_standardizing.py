@@ -35,7 +35,7 @@ def of_parameters(phi, prior=None, *, natural=True):
     return standardize_phi(simulations, prior, natural=natural)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_heavy_tails_do_not_drown_the_data(tmp_path):
     """Two Cauchy numbers around φ, where a standard deviation is that of the largest of all.
 

@@ -131,7 +131,7 @@ def test_only_encoders_of_series_and_grids_know_places(shape, encoder):
         eande.fit(given, PRIOR, settings=settings, encoder=encoder, progress=False)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_a_fit_finds_out_that_it_helps(tmp_path):
     """Two fits of the same simulations; what is chosen is kept in files."""
     given = simulations(300, 150)
