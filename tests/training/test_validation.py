@@ -45,7 +45,7 @@ def test_the_best_epoch_is_returned_not_the_last():
     simulations = simulate(linear, BOX, 150, seed=3)
     held_out = simulate(linear, BOX, 200, seed=4)
     options = {
-        "epochs": 100,
+        "epochs": 40,
         "temperature": 0.05,
         "ema": None,
         "learning_rate": 3e-3,
