@@ -65,6 +65,33 @@ def test_a_copy_in_another_repository_names_no_commit(tmp_path, monkeypatch):
     assert provenance.provenance()["commit"] is None
 
 
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("fit", "Missing argument 'STUDY'; 'root fit --help' shows what there is"),
+        ("info", "Missing argument 'PATH'"),
+        ("fit study.py --jsn", "No such option: --jsn (Possible options: --json"),
+        ("simulate study.py -n many", "Invalid value for '-n': Input should be a valid integer"),
+        ("simulate study.py -n", "Option '-n' requires an argument"),
+        ("info here there", "Got unexpected extra argument"),
+        ("simulat study.py", "No such command: simulat (did you mean simulate?)"),
+        ("reproduce lorenz95", "No such command: lorenz95 (did you mean lorenz96?)"),
+        ("--verbose", "No such option: --verbose"),
+    ],
+)
+def test_what_was_mistyped_is_said_in_one_line(typed, said):
+    """``root`` is what the runner calls the program."""
+    assert refused(*typed.split()).startswith(f"Error: {said}")
+
+
+@pytest.mark.parametrize("typed", [[], ["reproduce"]])
+def test_a_group_alone_shows_its_help(typed):
+    done = CliRunner().invoke(app, typed)
+    assert done.exit_code == 2
+    assert "Usage:" in done.output
+    assert "synthetic" in done.output or "simulate" in done.output
+
+
 def test_silly_arguments_get_a_clear_line():
     for arguments in (
         ["reproduce", "lorenz96", "--method", "magic"],

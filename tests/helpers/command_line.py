@@ -10,4 +10,6 @@ def refused(*arguments):
     done = CliRunner().invoke(app, list(arguments))
     assert done.exit_code == 2, done.output
     assert isinstance(done.exception, SystemExit), done.exception
-    return " ".join(done.output.replace("│", " ").split())
+    assert done.stderr.startswith("Error: ")
+    assert done.stderr.count("\n") == 1, done.stderr
+    return done.stderr.strip()

@@ -7,6 +7,7 @@ import typer
 from eande.cli.diagnose import diagnose
 from eande.cli.doctor import doctor
 from eande.cli.fit import fit
+from eande.cli.groups import Commands
 from eande.cli.info import info
 from eande.cli.new import new
 from eande.cli.report import report
@@ -18,14 +19,14 @@ from eande.cli.sample import sample
 from eande.cli.simulate import simulate
 
 app = typer.Typer(
+    cls=Commands,
     help="Embed & Emulate: posteriors from simulations. Begin with: eande new study.py",
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
 for command in (new, simulate, fit, sample, diagnose, report, run, info, doctor):
     app.command()(command)
-reproduce = typer.Typer(help="Reproduce a table or figure of the paper.", no_args_is_help=True)
+reproduce = typer.Typer(cls=Commands, help="Reproduce a table or figure of the paper.")
 reproduce.command()(synthetic)
 reproduce.command()(sbibm)
 reproduce.command()(lorenz96)

@@ -10,7 +10,10 @@ from eande.cli.terminal import DebugOption, JsonOption, errors_in_one_line, say
 
 def info(
     path: Annotated[
-        Path, typer.Argument(help="A study, run, store, model, samples, report, or results.")
+        Path,
+        typer.Argument(
+            metavar="PATH", help="A study, run, store, model, samples, report, or results."
+        ),
     ],
     machine: JsonOption = False,
     debug: DebugOption = False,
