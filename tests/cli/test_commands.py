@@ -33,6 +33,9 @@ def test_a_study_from_the_first_command_to_the_last(tmp_path, monkeypatch):
     assert "next: eande report point.py" in done("diagnose", "point.py")
     done("report", "point.py")
     assert (tmp_path / "runs" / "point" / "report.html").stat().st_size > 50_000
+    assert "next: eande sample point.py" in done("calibrate", "point.py", "-n", "150")
+    assert "calibrated.eande: a model\n" in done("info", "runs/point/calibrated.eande")
+    assert "the model is again as it was fitted" in done("calibrate", "point.py", "--undo")
     for path in ("point.py", "runs/point", "runs/point/simulations.zarr"):
         assert f"{path}: a " in done("info", path)
     assert "runs/point" in done("info", ".")
@@ -92,6 +95,9 @@ def test_new_writes_a_study_once(tmp_path):
         (["info", "."], "a folder of something else"),
         (["new", "study.py", "--from", "nothing"], "expected a folder"),
         (["simulate", "point.py", "--run", "point.py"], "is a file"),
+        (["calibrate", "point.py"], "type: eande simulate point.py"),
+        (["rounds", "point.py", "-n", "70"], "simulations: expected a whole number of at least 80"),
+        (["rounds", "point.py", "epocs=3"], "epocs: expected a setting of FitSettings"),
     ],
 )
 def test_silly_arguments_are_refused_in_one_line(arguments, message, tmp_path, monkeypatch):
@@ -162,5 +168,5 @@ def test_help_comes_at_once():
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         seconds.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
     assert min(seconds) < 0.5
-    for command in ("new", "simulate", "fit", "sample", "diagnose", "report", "run", "doctor"):
+    for command in ("new", "simulate", "fit", "calibrate", "rounds", "report", "run", "doctor"):
         assert command in said

@@ -25,7 +25,7 @@ def simulator(phi, rng):
 
 n = 1500
 """
-STEPS = ("simulate", "fit", "sample", "diagnose", "report")
+STEPS = ("simulate", "fit", "calibrate", "sample", "diagnose", "report")
 
 
 def start(step, study):
@@ -37,14 +37,15 @@ def start(step, study):
 
 def finish(step, study):
     process = start(step, study)
-    out, err = process.communicate(timeout=300)
+    out, err = process.communicate(timeout=600)
     assert process.returncode == 0, f"{step}: {out}{err}"
 
 
 def result_of(study):
     """What a run found: numbers, without dates."""
     folder = study.parent / "runs" / study.stem
-    model = eande.load(folder / "model.eande")
+    calibrated = folder / "calibrated.eande"
+    model = eande.load(calibrated if calibrated.exists() else folder / "model.eande")
     samples = xarray.open_dataset(folder / "samples" / "observed.nc")
     report = json.loads((folder / "report.json").read_text())
     return {
@@ -54,6 +55,19 @@ def result_of(study):
         "diagnosis": json.loads((folder / "diagnosis.json").read_text()),
         "verdicts": report["verdicts"],
     }
+
+
+def rounds_of(study):
+    """What rounds found: numbers, without dates."""
+    folder = study.parent / "runs" / study.stem / "rounds"
+    (record,) = (folder / "rounds").glob("rounds-*.json")
+    rounds = [
+        {name: value for name, value in one.items() if not name.startswith("seconds")}
+        for one in json.loads(record.read_text())["rounds"]
+    ]
+    report = json.loads((folder / "report.json").read_text())
+    samples = xarray.open_dataset(folder / "samples" / "observed.nc")
+    return rounds, report["verdicts"], samples["a"].values.tolist()
 
 
 def check_same(one, other):
@@ -95,6 +109,25 @@ def test_commands_killed_and_run_again_complete_with_the_same_result(steps, mome
         finish(step, killed)
     assert ended > 0, "no command was still at work when it was killed"
     check_same(result_of(killed), expected)
+
+
+@pytest.mark.slow
+def test_rounds_killed_and_run_again_complete_with_the_same_result(tmp_path):
+    whole = write_study(tmp_path / "whole", more=SLOWER)
+    began = time.monotonic()
+    finish("rounds", whole)
+    length = time.monotonic() - began
+    killed = write_study(tmp_path / "killed", more=SLOWER)
+    ended = 0
+    for share in np.linspace(0.2, 1, 10):
+        process = start("rounds", killed)
+        time.sleep(length * share)
+        ended += process.poll() is None
+        process.kill()
+        process.communicate()
+    finish("rounds", killed)
+    assert ended > 0, "no command was still at work when it was killed"
+    assert rounds_of(killed) == rounds_of(whole)
 
 
 @pytest.mark.thorough

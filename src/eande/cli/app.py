@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from eande.cli.calibrate import calibrate
 from eande.cli.diagnose import diagnose
 from eande.cli.doctor import doctor
 from eande.cli.fit import fit
@@ -14,6 +15,7 @@ from eande.cli.report import report
 from eande.cli.reproduce_lorenz96 import lorenz96
 from eande.cli.reproduce_sbibm import sbibm
 from eande.cli.reproduce_synthetic import synthetic
+from eande.cli.rounds import rounds
 from eande.cli.run import run
 from eande.cli.sample import sample
 from eande.cli.simulate import simulate
@@ -24,7 +26,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (new, simulate, fit, sample, diagnose, report, run, info, doctor):
+for command in (new, run, simulate, fit, sample, diagnose, report, calibrate, rounds, info, doctor):
     app.command()(command)
 reproduce = typer.Typer(cls=Commands, help="Reproduce a table or figure of the paper.")
 reproduce.command()(synthetic)

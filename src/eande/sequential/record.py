@@ -12,6 +12,7 @@ from eande.foundations.files import write_json
 from eande.foundations.paths import as_path
 from eande.foundations.tables import html_table
 from eande.priors.truncated import percent
+from eande.simulation.read.simulations import Simulations
 
 _HEADER = ("round", "simulated", "inside", "prior kept", "accepted", "held-out nats", "gain", "s")
 _WIDTHS = (5, 10, 8, 11, 9, 14, 7, 7)
@@ -90,6 +91,9 @@ class Rounds:
     Args:
         rounds: one after the other.
         stopped: why there were no more.
+        fitted: simulations of the last region that the model was fitted to; not compared.
+        held_out: those of it that no model was fitted to, for :func:`eande.diagnose` and
+            :func:`eande.report`; not compared.
 
     Attributes:
         simulations: made in all rounds.
@@ -114,6 +118,8 @@ class Rounds:
 
     rounds: tuple[Round, ...]
     stopped: str
+    fitted: Simulations | None = field(default=None, compare=False, repr=False)
+    held_out: Simulations | None = field(default=None, compare=False, repr=False)
 
     @property
     def simulations(self) -> int:

@@ -309,7 +309,7 @@ class _Run:
                 break
             before = model
             prior = prior if narrower is None else narrower
-        info = Rounds(tuple(found), stopped)
+        info = Rounds(tuple(found), stopped, fitted, held_out)
         if self.folder.path is not None:
             info.save(self.folder.path / f"rounds-{made_of}.json")
             clear_folder(self.folder.path)

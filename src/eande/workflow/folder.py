@@ -7,10 +7,14 @@
         simulations.zarr/   a store, which any Zarr reader opens
         training/<digest>/  checkpoints, a folder for each different call of fit
         model.eande         safetensors and JSON
+        calibration/<digest>.zarr/  simulations that calibrate the model, and nothing else
+        calibrated.eande    the model calibrated, which the steps after it take
+        calibration.json
         samples/            <observation>.nc (NetCDF) and <observation>.json
         predicted/<digest>/ stores of simulations from the posterior, one for each model
         diagnosis.json
         report.html, report.json
+        rounds/             the folder of another run: that of simulations in rounds
 
 Every file is written in one step. A step whose inputs have not changed is not taken again.
 """
@@ -26,7 +30,7 @@ from typing import Any
 
 from eande.foundations.checks import InputError
 from eande.foundations.documents import as_document, as_json
-from eande.foundations.files import read_json, write_json
+from eande.foundations.files import digest_file, read_json, write_json
 from eande.foundations.locks import locked
 from eande.foundations.paths import as_path
 from eande.workflow.study import Study
@@ -80,6 +84,8 @@ class RunFolder:
         self.path = path
         self.store = path / "simulations.zarr"
         self.model = path / "model.eande"
+        self.calibrated = path / "calibrated.eande"
+        self.calibration = path / "calibration.json"
         self.samples = path / "samples"
         self.diagnosis = path / "diagnosis.json"
         self.report = path / "report.html"
@@ -88,9 +94,21 @@ class RunFolder:
         """Return the folder of the checkpoints of a fit with those inputs."""
         return self.path / "training" / inputs
 
+    def fresh(self, inputs: str) -> Path:
+        """Return the store of simulations by that simulator and prior for the calibration alone."""
+        return self.path / "calibration" / f"{inputs}.zarr"
+
     def predicted(self, inputs: str) -> Path:
         """Return the store of simulations from the posterior of that model and observation."""
         return self.path / "predicted" / f"{inputs}.zarr"
+
+    def model_in_use(self) -> Path:
+        """Return the model that samples are of: calibrated, if the one that was fitted last is."""
+        step = self.step("calibrate")
+        if step is None or not self.calibrated.exists() or not self.model.exists():
+            return self.model
+        is_of_it = step.figures.get("model") == digest_file(self.model)
+        return self.calibrated if is_of_it else self.model
 
     def record(self) -> RunRecord | None:
         """Return what is known of the run; None where no step was taken yet."""

@@ -10,7 +10,15 @@ from eande.inference.model import EmbedAndEmulate
 from eande.inference.predict import predict
 from eande.reporting.report import report
 from eande.simulation.read.simulations import Simulations
-from eande.workflow.steps import Context, Taken, as_seen, parts, posterior_of, the_model
+from eande.workflow.steps import (
+    Context,
+    Taken,
+    as_seen,
+    checking,
+    parts,
+    posterior_of,
+    the_model,
+)
 
 # Simulations from the posterior: this share of those trained on, from so many to so many.
 _SHARE = 0.1
@@ -18,7 +26,12 @@ _FEWEST = 200
 _MOST = 500
 
 
-def take_report(context: Context, *, executor: Any = None) -> Taken:
+def take_report(
+    context: Context,
+    *,
+    executor: Any = None,
+    of: tuple[Simulations, Simulations | None] | None = None,
+) -> Taken:
     """Write the report of a run: always anew, for it says when and by which command.
 
     Simulations from the posterior of the observation are made first, into a store of their own:
@@ -27,9 +40,10 @@ def take_report(context: Context, *, executor: Any = None) -> Taken:
     Args:
         context: study and folder.
         executor: where to simulate, as for :func:`eande.simulate`.
+        of: simulations that the model was fitted to, and those that check it; None for the run's.
     """
     study = context.study
-    train, held_out = parts(context)
+    train, held_out = of or (parts(context)[0], checking(context))
     model = the_model(context)
     observed = None if study.observed is None else as_seen(context, model, study.observed)
     with context.folder.alone():
@@ -67,7 +81,10 @@ def predictions(
     if n == 0:
         return None
     inputs = digest_of(
-        model=digest_file(context.folder.model), y=study.observed.tolist(), n=n, seed=study.seed
+        model=digest_file(context.folder.model_in_use()),
+        y=study.observed.tolist(),
+        n=n,
+        seed=study.seed,
     )
     return predict(
         posterior_of(context, model, study.observed),

@@ -85,12 +85,14 @@ class Context:
         folder: where its run lies.
         command: that was typed, for the record.
         progress: whether to show progress bars.
+        prior: that of the model, where it is not the study's.
     """
 
     study: Study
     folder: RunFolder
     command: str = ""
     progress: bool = True
+    prior: Prior | None = None
 
     def remember(self, step: str, inputs: str, **figures: Any) -> None:
         """Write down that a step was taken."""
@@ -116,13 +118,13 @@ def take_simulate(context: Context, *, n: int | None = None, executor: Any = Non
         return Taken("simulate", text, [], {"simulations": len(study.simulations)}, again=True)
     assert study.simulator is not None
     assert study.prior is not None
-    inputs = _check_simulator(context)
+    inputs = check_simulator(context, "simulate", folder.store)
     if n is None:
-        n = max(study.n, _extent(folder))
+        n = max(study.n, extent(folder.store))
     check_count("n", n, 1)
     there = folder.store.exists()
     if there:
-        before = len(Simulations.open(folder.store)) if _extent(folder) == n else -1
+        before = len(Simulations.open(folder.store)) if extent(folder.store) == n else -1
     folder.path.mkdir(parents=True, exist_ok=True)
     # Before the first block: whoever interrupts this must not go on with another simulator.
     context.remember("simulate", inputs, wanted=n)
@@ -154,9 +156,7 @@ def take_fit(context: Context, overrides: Mapping[str, Any] | None = None) -> Ta
     study, folder = context.study, context.folder
     train, held_out = parts(context)
     _check_observed(study, train)
-    settings = override(study.settings, overrides or {})
-    if study.similarity is not None and "similarity" not in (overrides or {}):
-        settings = replace(settings, similarity=study.similarity)
+    settings = fit_settings(study, overrides or {})
     inputs = _fit_inputs(study, train, settings)
     with folder.alone():
         again = folder.is_done("fit", inputs, folder.model)
@@ -180,7 +180,8 @@ def take_fit(context: Context, overrides: Mapping[str, Any] | None = None) -> Ta
                 score=score,
                 overrides={key: str(value) for key, value in (overrides or {}).items()},
             )
-        model = the_model(context)
+        model = load_model(context, folder.model)
+        stale = folder.calibrated.exists() and folder.model_in_use() != folder.calibrated
     score = _score(model)
     content = {
         "simulations": len(train),
@@ -190,6 +191,8 @@ def take_fit(context: Context, overrides: Mapping[str, Any] | None = None) -> Ta
         "tried": model.tried,
     }
     text = f"{_score_text(model, score)}, trained on {len(train):,} simulations"
+    if stale:
+        text += "; the calibration was of another model: eande calibrate makes it anew"
     return Taken("fit", text, [folder.model], content, again=again)
 
 
@@ -248,7 +251,11 @@ def _sample_one(
     """Sample one posterior and keep the samples and their summary."""
     folder = context.folder
     inputs = digest_of(
-        model=digest_file(folder.model), y=y.tolist(), n=n, seed=seed, derived=_derived(context)
+        model=digest_file(folder.model_in_use()),
+        y=y.tolist(),
+        n=n,
+        seed=seed,
+        derived=_derived(context),
     )
     path = folder.samples / f"{name}.nc"
     table = folder.samples / f"{name}.json"
@@ -268,12 +275,12 @@ def _sample_one(
 def take_diagnose(context: Context) -> Taken:
     """Check the model by the simulations held out from its training."""
     folder = context.folder
-    _, held_out = parts(context)
+    held_out = checking(context)
     missing = missing_for_diagnosis(context)
     if held_out is None or missing is not None:
         raise InputError(f"diagnose: {missing}")
     model = the_model(context)
-    inputs = digest_of(model=digest_file(folder.model), held_out=held_out.fingerprint())
+    inputs = digest_of(model=digest_file(folder.model_in_use()), held_out=held_out.fingerprint())
     with folder.alone():
         again = folder.is_done("diagnose", inputs, folder.diagnosis)
         found = run_diagnosis(context, model, held_out)
@@ -287,7 +294,7 @@ def take_diagnose(context: Context) -> Taken:
 
 def missing_for_diagnosis(context: Context) -> str | None:
     """Say why the model cannot be diagnosed by the simulations held out; None where it can."""
-    _, held_out = parts(context)
+    held_out = checking(context)
     got = 0 if held_out is None else len(held_out.groups.unique())
     if got >= _FEWEST_HELD_OUT:
         return None
@@ -306,6 +313,14 @@ def run_diagnosis(context: Context, model: EmbedAndEmulate, held_out: Simulation
         seed=derive_seed(context.study.seed, "diagnose") % 2**31,
         progress=context.progress,
     )
+
+
+def fit_settings(study: Study, overrides: Mapping[str, Any]) -> FitSettings:
+    """Return the settings of a study's fit, some of them replaced by name."""
+    settings = override(study.settings, overrides)
+    if study.similarity is not None and "similarity" not in overrides:
+        settings = replace(settings, similarity=study.similarity)
+    return settings
 
 
 def override(settings: FitSettings, overrides: Mapping[str, Any]) -> FitSettings:
@@ -332,7 +347,7 @@ def all_simulations(context: Context) -> Simulations:
             f"expected simulations in {context.folder.store}, got none; type: "
             f"eande simulate {study.path.name}"
         )
-    _check_simulator(context)
+    check_simulator(context, "simulate", context.folder.store)
     return Simulations.open(context.folder.store)
 
 
@@ -356,17 +371,49 @@ def parts(context: Context) -> tuple[Simulations, Simulations | None]:
     return simulations[(~held).nonzero()[:, 0]], simulations[held.nonzero()[:, 0]]
 
 
+def checking(context: Context) -> Simulations | None:
+    """Return the simulations that check the model: held out, and not taken to calibrate it."""
+    _, held_out = parts(context)
+    calibrated = context.folder.model_in_use() == context.folder.calibrated
+    if held_out is None or not calibrated or context.study.simulator is not None:
+        return held_out
+    return halves(held_out)[1]
+
+
+def halves(held_out: Simulations) -> tuple[Simulations, Simulations]:
+    """Return every other parameter of those held out, and the rest.
+
+    Where there is no simulator to make fresh ones, the first half calibrates and the other checks.
+    """
+    groups = held_out.groups[first_of_groups(held_out.groups)]
+    odd = torch.isin(held_out.groups, groups[1::2])
+    return held_out[odd.nonzero()[:, 0]], held_out[(~odd).nonzero()[:, 0]]
+
+
 def the_model(context: Context) -> EmbedAndEmulate:
-    """Load the run's model."""
+    """Load the run's model: calibrated, where it was."""
+    return load_model(context, context.folder.model_in_use())
+
+
+def load_model(context: Context, path: Path) -> EmbedAndEmulate:
+    """Load a model of the run.
+
+    Args:
+        context: study and folder.
+        path: of the model.
+    """
     if not context.folder.model.exists():
         raise InputError(
             f"expected a model at {context.folder.model}, got none; type: "
             f"eande fit {context.study.path.name}"
         )
     encoder = context.study.encoder
-    prior: Prior | None = context.study.prior
+    prior = context.prior
+    if prior is None and context.folder.step("rounds") is None:
+        # Of rounds the file knows the prior: that of the study, cut off.
+        prior = context.study.prior
     return load(
-        context.folder.model,
+        path,
         encoder=encoder if isinstance(encoder, nn.Module) else None,
         prior=prior,
     )
@@ -428,16 +475,22 @@ def _number(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _check_simulator(context: Context) -> str:
-    """Refuse a simulator that was changed since its simulations were made; return its digest."""
+def check_simulator(context: Context, name: str, made: Path) -> str:
+    """Refuse a simulator that was changed since its simulations were made; return its digest.
+
+    Args:
+        context: study and folder.
+        name: of the step that made them.
+        made: where they are.
+    """
     study, folder = context.study, context.folder
     inputs = digest_of(
         simulator=digest_simulator(study.simulator), settings=describe_simulator(study.simulator)
     )
-    step = folder.step("simulate")
-    if step is not None and step.inputs != inputs and folder.store.exists():
+    step = folder.step(name)
+    if step is not None and step.inputs != inputs and made.exists():
         raise InputError(
-            f"{study.path.name}: expected the simulator that made {folder.store}, got a changed "
+            f"{study.path.name}: expected the simulator that made {made}, got a changed "
             "one; --run FOLDER starts another run, or undo the change"
         )
     return inputs
@@ -465,11 +518,11 @@ def _what(study: Study, simulations: Simulations) -> str:
     return f"{_count(simulations)} of shape {show_shape(simulations.y_shape)}{read}"
 
 
-def _extent(folder: RunFolder) -> int:
-    """Return the number of simulations that the store is made for."""
+def extent(store: Path) -> int:
+    """Return the number of simulations that a store is made for, 0 where there is none yet."""
     from eande.simulation.store.zarr_store import Store
 
-    return Store(folder.store).about.extents[-1] if folder.store.exists() else 0
+    return Store(store).about.extents[-1] if store.exists() else 0
 
 
 def _fit_inputs(study: Study, train: Simulations, settings: FitSettings) -> str:
