@@ -131,5 +131,5 @@ def test_too_few_held_out_to_calibrate_by_are_refused(tmp_path):
 def test_a_model_is_needed_first(tmp_path):
     context = context_of(write_study(tmp_path))
     take_simulate(context, n=50)
-    with pytest.raises(InputError, match="type: eande fit point.py"):
+    with pytest.raises(InputError, match=r"type: eande fit point.py"):
         take_calibrate(context)

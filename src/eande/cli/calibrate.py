@@ -24,7 +24,7 @@ def calibrate(
     machine: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Calibrate the model by fresh simulations; sample, diagnose and report then take the result."""
+    """Calibrate the model by fresh simulations; the steps after it then take the result."""
     with errors_in_one_line(debug=debug):
         from eande.workflow.calibrate import take_calibrate, undo_calibrate
 

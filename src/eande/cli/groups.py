@@ -2,6 +2,7 @@
 
 import difflib
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import typer
@@ -14,12 +15,20 @@ _UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 class Commands(TyperGroup):
     """A group of commands; without a word behind it, it shows its help."""
 
-    def main(self, *args: Any, standalone_mode: bool = True, **more: Any) -> Any:
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        **more: Any,
+    ) -> Any:
         """Run the command that was typed; a refusal is one line, and ends with exit code 2."""
+        run = partial(super().main, args, prog_name, complete_var, False, **more)
         if not standalone_mode:
-            return super().main(*args, standalone_mode=False, **more)
+            return run()
         try:
-            code = super().main(*args, standalone_mode=False, **more)
+            code = run()
         except typer.Abort:
             code = 1
         except _UsageError as refused:

@@ -20,6 +20,7 @@ _UNUSUAL = 0.05
 _FAR_OUT = 3.0
 _LEVEL = 95
 _CALIBRATE = "calibrate (eande.calibrate; on the command line eande calibrate)"
+_NEAR = " near this observation (eande.rounds; on the command line eande rounds)"
 _LOOK = (
     "Do not use this posterior: look for another unit, order, noise or process in the data, and "
     "simulate what is missing."
@@ -113,12 +114,7 @@ def of_regions(found: Diagnosis, question: str = REGIONS) -> Verdict:
             if narrow
             else "under-confident, wider than they need be"
         )
-        where = (
-            " near this observation (eande.rounds; on the command line eande rounds)"
-            if near
-            else ""
-        )
-        more = f"Simulate more{where}, or {_CALIBRATE}"
+        more = f"Simulate more{_NEAR if near else ''}, or {_CALIBRATE}"
         careful = "do not trust these intervals before" if narrow else "the intervals are safe, but"
         advice = f"{more}; {careful}." if narrow else f"{more}; {careful} more could be said."
         found_in = f"of {found.data:,} {what}"
