@@ -21,10 +21,13 @@ class Commands(TyperGroup):
         prog_name: str | None = None,
         complete_var: str | None = None,
         standalone_mode: bool = True,
+        windows_expand_args: bool = True,
         **more: Any,
     ) -> Any:
         """Run the command that was typed; a refusal is one line, and ends with exit code 2."""
-        run = partial(super().main, args, prog_name, complete_var, False, **more)
+        run = partial(
+            super().main, args, prog_name, complete_var, False, windows_expand_args, **more
+        )
         if not standalone_mode:
             return run()
         try:
