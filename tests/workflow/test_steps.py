@@ -224,6 +224,18 @@ def test_an_observation_may_lack_axes_of_length_one(context, tmp_path):
     assert xarray.open_dataset(own.paths[0])["a"].shape == (200,)
 
 
+def test_what_data_are_taken_for_is_said(context, tmp_path):
+    more = "simulator = lambda phi, rng: rng.normal(phi[:, :1], 1, size=(len(phi), 20))"
+    sets = edited(context, f"{more}\nobserved = None")
+    assert "alike in any order (encoder = 'set' learns" in take_simulate(sets, n=100).text
+    said = "encoder: a residual MLP: data of shape (20,) are taken for a vector"
+    assert said in take_fit(sets, {"epochs": 1}).text
+    told = edited(sets, "encoder = 'set'")
+    assert "any order" not in take_simulate(told, n=100).text
+    taken = take_fit(told, {"epochs": 1})
+    assert taken.content["encoder"] == "a deep set, for encoder='set'"
+
+
 def test_derived_quantities_are_among_samples_and_summary(context):
     derived = edited(context, "derived = {'sum': lambda phi: phi['a'] + phi['b']}")
     take_simulate(derived)

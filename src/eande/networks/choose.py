@@ -53,6 +53,29 @@ def kind_of_data(shape: Sequence[int], encoder: str | None = None) -> str:
     return encoder
 
 
+def encoder_in_words(shape: Sequence[int], encoder: nn.Module | str | None = None) -> str:
+    """Say which encoder data of a shape get, and why.
+
+    Args:
+        shape: of one datum.
+        encoder: a network, or what the data are; None goes by the shape.
+
+    Example:
+        >>> encoder_in_words((14,))
+        'a residual MLP: data of shape (14,) are taken for a vector; encoder= says otherwise'
+        >>> encoder_in_words((60,), "series")
+        "convolutions, for encoder='series'"
+    """
+    if isinstance(encoder, nn.Module):
+        return f"your own, {type(encoder).__name__}"
+    kind = kind_of_data(shape, encoder)
+    network = {"vector": "a residual MLP", "set": "a deep set"}.get(kind, "convolutions")
+    if encoder is not None:
+        return f"{network}, for encoder={encoder!r}"
+    taken = f"data of shape {show_shape(shape)} are taken for a {kind}"
+    return f"{network}: {taken}; encoder= says otherwise"
+
+
 def default_encoder(
     shape: Sequence[int],
     outputs: int,

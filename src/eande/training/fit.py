@@ -31,6 +31,7 @@ from eande.foundations.seeds import derive_seed
 from eande.inference.ensemble import ensemble
 from eande.inference.model import EmbedAndEmulate
 from eande.inference.normalizer import ENOUGH_DRAWS
+from eande.networks.choose import encoder_in_words
 from eande.priors.prior import Prior
 from eande.similarities.prior_only import PriorOnly
 from eande.similarities.similarity import Similarity
@@ -38,6 +39,7 @@ from eande.simulation.read.simulations import Simulations
 from eande.simulation.read.views import View
 from eande.training.build import Networks, check_members
 from eande.training.checkpoints import using
+from eande.training.order import look_like_sets
 from eande.training.prepare import call_fingerprint, check_axes, check_types, split, training_prior
 from eande.training.run import Call, Run, Split, doing, tagged
 from eande.training.search import Found, Search, folds, standard_error
@@ -152,6 +154,8 @@ def fit(
     check_members(members, encoder, emulator)
     if views is None and warm_start is None:
         check_axes(simulations.y_shape, encoder)
+        if encoder is None and look_like_sets(simulations):
+            _warn_of_sets(simulations)
     tracked = as_tracked(tracker)
     prior = training_prior(prior, simulations, validation)
     fingerprint = {}
@@ -167,6 +171,10 @@ def fit(
             torch.random.fork_rng(devices=devices),
             _progress(progress) as bar,
         ):
+            if bar is not None and views is None and warm_start is None:
+                bar.console.print(
+                    f"encoder: {encoder_in_words(simulations.y_shape, encoder)}", highlight=False
+                )
             call = Call(prior, views, networks, fabric, bar, callback, tracked, folder, fingerprint)
             if tracked is not None:
                 tracked.settings(settings.describe() | _described(simulations, prior))
@@ -292,6 +300,16 @@ def _finish(run: Run, state: TrainingState[EmbedAndEmulate]) -> EmbedAndEmulate:
         return model
     _warn_of_prior(f"{reached:.3g} nats", _advice(state))
     return model.with_similarity(PriorOnly(model.similarity))
+
+
+def _warn_of_sets(simulations: Simulations) -> None:
+    warnings.warn(
+        f"the {simulations.y_shape[0]} numbers of a datum look alike in any order: encoder='set' "
+        "learns more where the order means nothing, and encoder='vector' says that it means "
+        "something",
+        EandeWarning,
+        stacklevel=3,
+    )
 
 
 def _warn_of_prior(reached: str, advice: str) -> None:

@@ -35,6 +35,7 @@ from eande.inference.loading import load
 from eande.inference.model import EmbedAndEmulate
 from eande.inference.posterior import Posterior
 from eande.inference.summary import Summary
+from eande.networks.choose import encoder_in_words
 from eande.priors.prior import Prior
 from eande.similarities.prior_only import PriorOnly
 from eande.simulation.read.simulations import Simulations, first_of_groups
@@ -43,10 +44,10 @@ from eande.simulation.simulate import simulate
 from eande.simulation.store.provenance import describe_simulator, digest_simulator
 from eande.training.build import Networks
 from eande.training.fit import fit
+from eande.training.order import look_like_sets
 from eande.training.prepare import call_fingerprint, training_prior
 from eande.training.settings import FitSettings
 from eande.workflow.folder import RunFolder
-from eande.workflow.reading import taken_for
 from eande.workflow.study import Study, read_observation, variable_of
 
 # Samples of an observation, unless another number is asked for.
@@ -189,10 +190,14 @@ def take_fit(context: Context, overrides: Mapping[str, Any] | None = None) -> Ta
         "score": score,
         "learned": not isinstance(model.similarity, PriorOnly),
         "tried": model.tried,
+        "encoder": encoder_in_words(model.y_shape, study.encoder),
     }
     text = f"{_score_text(model, score)}, trained on {len(train):,} simulations"
+    if again or not context.progress:
+        # Else the fit has said so when it began.
+        text += f"\nencoder: {content['encoder']}"
     if stale:
-        text += "; the calibration was of another model: eande calibrate makes it anew"
+        text += "\nthe calibration was of another model: eande calibrate makes it anew"
     return Taken("fit", text, [folder.model], content, again=again)
 
 
@@ -514,8 +519,21 @@ def _alike(shape: Sequence[int], other: Sequence[int]) -> bool:
 
 def _what(study: Study, simulations: Simulations) -> str:
     """Return how many simulations there are, of what shape, and what that is taken for."""
-    read = taken_for(simulations) if study.encoder is None and study.views is None else ""
-    return f"{_count(simulations)} of shape {show_shape(simulations.y_shape)}{read}"
+    text = f"{_count(simulations)} of shape {show_shape(simulations.y_shape)}"
+    if study.encoder is not None or study.views is not None:
+        return text
+    if len(simulations.y_shape) == 2:
+        channels = simulations.y_shape[0]
+        return (
+            f"{text}, taken for series of {channels} channel{'s' if channels > 1 else ''} "
+            "(encoder = 'grid' for images, 'set' for rows in no order)"
+        )
+    if look_like_sets(simulations):
+        return (
+            f"{text}, alike in any order (encoder = 'set' learns more where the order means "
+            "nothing)"
+        )
+    return text
 
 
 def extent(store: Path) -> int:
