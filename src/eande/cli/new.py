@@ -13,8 +13,14 @@ def new(
     members: Annotated[
         Path | None,
         typer.Option(
-            "--from", help="A folder of simulations that exist already: .npz or NetCDF, one a file."
+            "--from",
+            help="Simulations that exist already: a folder with a file for each, a table with a "
+            "row for each, an .npz or NetCDF file with all of them, or a store.",
         ),
+    ] = None,
+    parameters: Annotated[
+        str | None,
+        typer.Option(metavar="A,B", help="What the parameters are called there, if unclear."),
     ] = None,
     debug: DebugOption = False,
 ) -> None:
@@ -22,5 +28,6 @@ def new(
     with errors_in_one_line(debug=debug):
         from eande.workflow.template import write_template
 
-        write_template(study, members)
+        names = None if parameters is None else [one.strip() for one in parameters.split(",")]
+        write_template(study, members, names)
     typer.echo(f"wrote {study}\nnext: eande run {study}")

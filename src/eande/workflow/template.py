@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ from eande.foundations.files import replacing, storing
 from eande.foundations.paths import as_path
 from eande.simulation.read.contents import Contents, look_into
 from eande.simulation.read.plain import TABLE, WHOLE
+from eande.workflow.one_file import PARAMETERS, OneFile, look_into_file, quoted
 
 # Columns that say when or where a number was seen.
 _PLACES = ("time", "t", "day", "days", "date", "hour", "year", "step", "index", "x", "place", "")
@@ -69,23 +69,16 @@ derived = {"half-life": lambda phi: np.log(2) / phi["rate"]}
 # settings = eande.FitSettings(max_steps=3_000)
 '''
 
-_FROM_FILES = '''\
+_WITHOUT_SIMULATOR = '''\
 """What do these data say? The report begins with this text: replace it by your question.
 
-{count} simulations in {folder}, one file each.
+{what}.
 """
 
-from pathlib import Path
-
-import eande
+{imports}
 
 HERE = Path(__file__).parent
-simulations = eande.Simulations.from_files(
-    {where},
-    phi={phi},
-    y={y},  # what the data are called in the files; there are {variables}
-    broken="failed",  # damaged files, or with NaN, count as failed simulations; "refuse" refuses
-)
+{simulations}
 
 # The law that the parameters of these simulations were drawn from. None takes their own values as
 # its draws; a density, and so modes and log_prob, there is only where the law is said:
@@ -108,67 +101,100 @@ observed = None
 '''
 
 
-def write_template(path: str | Path, members: str | Path | None = None) -> Path:
+# The lines that read files of one simulation each.
+_FROM_FILES = """\
+simulations = eande.Simulations.from_files(
+    {where},
+    phi={phi},
+    y={y},  # what the data are called in the files; there are {variables}
+    broken="failed",  # damaged files, or with NaN, count as failed simulations; "refuse" refuses
+)"""
+
+
+def write_template(
+    path: str | Path,
+    members: str | Path | None = None,
+    parameters: Sequence[str] | None = None,
+) -> Path:
     """Write a study file; one that is there already is left alone.
 
     Args:
         path: of the file.
-        members: a folder of simulations that exist already, one file each.
+        members: simulations that exist already: a folder with a file for each, a file with all of
+            them, or a store.
+        parameters: what the parameters are called there; None for what looks like them.
     """
     path = as_path("study", path)
     if path.suffix != ".py":
         raise InputError(f"study: expected a name that ends in .py, got {path}")
     if path.exists():
         raise InputError(f"study: expected a new file, got {path}, which exists already")
-    text = _EXAMPLE if members is None else _for_files(path, as_path("from", members))
+    if members is None and parameters is not None:
+        raise InputError("parameters: expected --from, where they are called so, got none")
+    text = _EXAMPLE if members is None else _for(path, as_path("from", members), parameters)
     with replacing(path) as file, storing(path):
         file.write(text.encode())
     return path
 
 
-def _for_files(path: Path, folder: Path) -> str:
-    """Return a study of the simulations in a folder, as far as its first file tells."""
+def _for(study: Path, given: Path, parameters: Sequence[str] | None) -> str:
+    """Return a study of simulations that exist already."""
+    if given.is_file() or (given / "zarr.json").exists():
+        found = look_into_file(given, parameters)
+        code = found.code.replace("{path}", _from_here(study, given))
+        what = f"{found.count:,} simulations in {given.name}"
+    else:
+        found, code = _of_folder(study, given, parameters)
+        what = f"{found.count} simulations in {given.name}, one file each"
+    lines = ["from pathlib import Path", *(f"import {module}" for module in found.modules)]
+    third = "\n".join(lines[1:])
+    imports = "\n\n".join(part for part in (lines[0], third, "import eande") if part)
+    zeros = ", ".join(["0"] * found.size)
+    ones = ", ".join(["1"] * found.size)
+    named = f", names={quoted(list(found.names))}" if found.names else ""
+    return _WITHOUT_SIMULATOR.format(
+        what=what,
+        imports=imports,
+        simulations=code,
+        shape=found.shape,
+        prior=f"# prior = eande.BoxPrior([{zeros}], [{ones}]{named})",
+    )
+
+
+def _of_folder(study: Path, folder: Path, parameters: Sequence[str] | None) -> tuple[OneFile, str]:
+    """Return what a folder of files holds, as far as its first file tells, and what reads it."""
     found = look_into(folder)
     if found.beside is not None and found.table is not None:
-        phi = _from_here(path, found.beside)
+        if parameters is not None:
+            raise InputError(
+                f"parameters: expected none where they lie in {found.beside}, got "
+                f"{', '.join(parameters)}"
+            )
+        phi = _from_here(study, found.beside)
         names = list(found.table.names or ())
         size = found.table.phi.shape[1]
     else:
-        own = _parameters(found)
+        own = list(parameters) if parameters is not None else _parameters(found)
         names = [] if isinstance(own, str) else own
         size = found.shapes[own][0] if isinstance(own, str) and found.shapes[own] else len(names)
-        phi = json.dumps(own, ensure_ascii=False)
+        phi = quoted(own)
     y = _data(found, names if names else [phi.strip('"')])
-    zeros = ", ".join(["0"] * size)
-    ones = ", ".join(["1"] * size)
-    named = f", names={json.dumps(names, ensure_ascii=False)}" if names else ""
-    return _FROM_FILES.format(
-        count=found.files,
-        folder=folder.name,
-        where=_from_here(path, folder),
-        phi=phi,
-        y=_quoted(y),
-        variables=_variables(found),
-        shape=found.shapes[y],
-        prior=f"# prior = eande.BoxPrior([{zeros}], [{ones}]{named})",
+    code = _FROM_FILES.format(
+        where=_from_here(study, folder), phi=phi, y=quoted(y), variables=_variables(found)
     )
+    return OneFile(found.files, size, names, found.shapes[y], ""), code
 
 
 def _from_here(study: Path, path: Path) -> str:
     """Return a path as a study file writes it, relative to itself where it can be."""
     if path.is_relative_to(study.parent):
-        return f"HERE / {_quoted(str(path.relative_to(study.parent)))}"
-    return _quoted(str(path))
-
-
-def _quoted(text: str) -> str:
-    """Return a text as Python writes it, in the quotes of this house."""
-    return json.dumps(text, ensure_ascii=False)
+        return f"HERE / {quoted(str(path.relative_to(study.parent)))}"
+    return quoted(str(path))
 
 
 def _parameters(found: Contents) -> str | list[str]:
     """Return which variables are the parameters: ``phi`` or ``theta``, else all single numbers."""
-    for name in ("phi", "theta", "params", "parameters"):
+    for name in PARAMETERS:
         if name in found.shapes:
             return name
     single = [name for name, shape in found.shapes.items() if not shape]

@@ -26,6 +26,7 @@ from eande.foundations.tables import html_table
 from eande.priors.prior import listed
 from eande.simulation.read.from_arrays import read_arrays
 from eande.simulation.read.from_files import read_files
+from eande.simulation.read.from_table import read_table
 from eande.simulation.read.from_xarray import read_xarray
 from eande.simulation.read.parts import Failures, as_rows
 from eande.simulation.read.sources import Rows, Source, digest, take
@@ -35,8 +36,8 @@ class Simulations:
     """Pairs (φ_i, y_i) with a group id each: simulations of the same φ (replicates) share one.
 
     Made by :func:`eande.simulate`, from its store by :meth:`open`, or from what you have by
-    :meth:`from_arrays`, :meth:`from_files` and :meth:`from_xarray`. Data that lie on disk are read
-    when they are asked for: ``simulations.y[i]``.
+    :meth:`from_arrays`, :meth:`from_table`, :meth:`from_files` and :meth:`from_xarray`. Data that
+    lie on disk are read when they are asked for: ``simulations.y[i]``.
 
     Args:
         phi: parameters (n, D), float32.
@@ -177,6 +178,29 @@ class Simulations:
             Simulations(3 of 2 parameters and data of shape (7,))
         """
         return cls(*read_files(files, phi, y, broken=broken, progress=progress))
+
+    @classmethod
+    def from_table(
+        cls, table: Any, *, phi: Any, y: Any = None, broken: str = "refuse"
+    ) -> Simulations:
+        """Take a table with a row per simulation, parameters and data in columns.
+
+        Args:
+            table: path of a ``.csv``, ``.tsv``, ``.txt``, ``.parquet`` or ``.feather`` file, or a
+                pandas DataFrame.
+            phi: names of the columns that are parameters, or patterns, such as ``"theta*"``.
+            y: of those that are data; None for all others.
+            broken: what becomes of rows whose data are missing or not finite: ``"refuse"`` refuses
+                all; with ``"failed"`` they count as failed simulations, in
+                ``simulations.failures`` with the reason.
+
+        Example:
+            >>> import pandas
+            >>> table = pandas.DataFrame({"rate": [0.1, 0.2], "day1": [3, 5], "day2": [4, 7]})
+            >>> Simulations.from_table(table, phi="rate", y="day*")
+            Simulations(2 of rate and data of shape (2,))
+        """
+        return cls(*read_table(table, phi, y, broken=broken))
 
     @classmethod
     def from_xarray(

@@ -27,6 +27,8 @@ from eande.foundations.files import open_regular
 from eande.simulation.read.entry import reading
 
 FILE_COLUMN = "file"
+# How tables say that a number is missing.
+_MISSING = ("", "na", "n/a", "null", "none")
 
 
 class Table(NamedTuple):
@@ -125,7 +127,7 @@ class Split(NamedTuple):
 
     def column(self, where: str, name: str) -> np.ndarray:
         """Return the numbers of a column, NaN for an empty cell."""
-        return _numbers(where, name, self.cells[self.columns.index(name)])
+        return numbers_of(where, name, self.cells[self.columns.index(name)])
 
 
 def split(where: str, content: bytes, *, by_spaces: bool = False) -> Split:
@@ -184,7 +186,9 @@ def _table(
             f"{len(columns)} columns and {rows} rows"
         )
     names = as_names(f"{where}: columns", list(columns), len(columns)) if named else None
-    numbers = [_numbers(where, *both) for both in zip(columns, lists, strict=True)]
+    hint = f" (a column {FILE_COLUMN!r} names the files)"
+    both = zip(columns, lists, strict=True)
+    numbers = [numbers_of(where, name, cells, hint=hint) for name, cells in both]
     phi = torch.from_numpy(np.stack(numbers, axis=1)).float()
     bad = (~torch.isfinite(phi)).nonzero()
     if len(bad):
@@ -196,16 +200,24 @@ def _table(
     return Table(phi, names)
 
 
-def _numbers(where: str, name: str, column: Sequence[Any]) -> np.ndarray:
-    """Return a column as numbers, an empty cell as NaN."""
+def numbers_of(where: str, name: str, column: Sequence[Any], *, hint: str = "") -> np.ndarray:
+    """Return a column as numbers, NaN where a cell is empty or says that there is none.
+
+    Args:
+        where: what the table is called in messages.
+        name: of the column.
+        column: its cells.
+        hint: what a column of texts may have been meant for, in brackets.
+    """
     found = np.empty(len(column))
     for row, cell in enumerate(column):
+        missing = isinstance(cell, str) and cell.strip().lower() in _MISSING
         try:
-            found[row] = float("nan") if cell == "" else float(cell)
+            found[row] = float("nan") if missing else float(cell)
         except (TypeError, ValueError, OverflowError):
             raise InputError(
-                f"{where}: expected numbers in the column {show(name)} (a column "
-                f"{FILE_COLUMN!r} names the files), got {show(cell)} in row {row}"
+                f"{where}: expected numbers in the column {show(name)}{hint}, got {show(cell)} in "
+                f"row {row}"
             ) from None
     return found
 
