@@ -63,6 +63,14 @@ def test_run_takes_all_steps_and_for_machines_prints_json(tmp_path):
 
 
 @pytest.mark.thorough
+def test_run_says_that_nothing_was_sampled_without_an_observation(tmp_path):
+    study = write_study(tmp_path, more="observed = None")
+    said = done("run", study, "-n", "220", "epochs=5")
+    assert "not sampled: no observation; observed = … in point.py gives one" in said
+    assert (tmp_path / "runs" / "point" / "report.html").exists()
+
+
+@pytest.mark.thorough
 def test_worker_processes_simulate_the_same(tmp_path):
     from eande import Simulations
 

@@ -58,7 +58,7 @@ def test_rows_with_gaps_are_refused_together_or_count_as_failures(tmp_path):
         found = eande.Simulations.from_table(path, phi=["rate", "size"], broken="failed")
     assert len(found) == 38
     assert np.allclose(found.failures.phi, frame.loc[[3, 7], ["rate", "size"]])
-    assert found.failures.reasons[0] == f"row 3 of {path}: nan in day2"
+    assert found.failures.reasons[0] == "row 3: nan in day2"
     assert "and 1 more" in found.failures.reasons[1]
 
 

@@ -167,7 +167,7 @@ def test_a_template_for_tables_finds_their_parameters_and_the_column_with_the_da
     (tmp_path / "seen.csv").write_text("time,level\n0,1.5\n1,1.6\n2,1.7\n3,1.8\n4,1.9\n")
     path = write_template(tmp_path / "study.py", members)
     text = path.read_text()
-    assert 'eande.BoxPrior([0, 0], [1, 1], names=["rate", "size"])' in text
+    assert 'eande.BoxPrior([0, 0], [29, 58], names=["rate", "size"])' in text
     path.write_text(text.replace("observed = None", "observed = 'seen.csv'"))
     study = read_study(path)
     assert study.simulations.names == ("rate", "size")

@@ -1,5 +1,7 @@
 """``eande new --from`` one file of all simulations: a study that runs."""
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -71,8 +73,11 @@ def test_a_study_of_one_file_reads_it(write, tmp_path):
         assert np.allclose(study.simulations.y, Y)
     text = path.read_text()
     assert "60 simulations in runs." in text
-    names = "" if named is None else ', names=["rate", "size"]'
-    assert f"# prior = eande.BoxPrior([0, 0], [1, 1]{names})" in text
+    # A box in which the parameters lie, but not much larger.
+    box = eval(re.search(r"# prior = (eande.BoxPrior.*)", text)[1])
+    assert box.names == (named or ("phi1", "phi2"))
+    assert box.contains(study.simulations.phi).all()
+    assert box.log_prob(study.simulations.phi).min() > -2 * np.log(1.1)
     assert "numbers of shape (5,)" in text
     # Neatly laid out: what formatters would make of it.
     assert "\n\n\n" not in text

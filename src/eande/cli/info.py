@@ -23,7 +23,7 @@ def info(
         from eande.workflow.look import look_at
 
         what, found = look_at(path)
-    known = {name: value for name, value in found.items() if value is not None}
+    known = {name: value for name, value in found.items() if value is not None and value != []}
     width = max(map(len, known), default=0)
     lines = [f"{path}: {what}", *(f"  {name:{width}}  {_text(x)}" for name, x in known.items())]
     say("\n".join(lines), {"what": what, **found}, machine=machine)

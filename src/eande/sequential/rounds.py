@@ -126,7 +126,7 @@ def rounds(
         encoder: as for :func:`eande.fit`.
         emulator: likewise.
         similarity: likewise.
-        views: likewise; observations then have the shape of a view.
+        views: likewise; cut the observations to the shape of a view, as in ``y_observed[:250]``.
         settings: likewise.
         members: likewise.
         reuse: whether to fit to what lies in the region of earlier rounds, too.

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from eande.foundations.checks import InputError, show, show_shape
 from eande.simulation.read.entry import import_xarray, reading
 from eande.simulation.read.from_table import COLUMNAR, TEXT, as_pattern, open_table, tell_apart
@@ -29,7 +31,8 @@ class OneFile:
 
     Args:
         count: of simulations.
-        size: number of parameters.
+        box: ends of a box around the parameters, one for each; zeros and ones where they were not
+            read.
         names: of the parameters, empty where nobody named them.
         shape: of one datum.
         code: the lines of a study that read them; ``{path}`` stands for the path.
@@ -37,7 +40,7 @@ class OneFile:
     """
 
     count: int
-    size: int
+    box: tuple[Sequence[float], Sequence[float]]
     names: Sequence[str]
     shape: tuple[int, ...]
     code: str
@@ -68,7 +71,7 @@ def _of_store(path: Path) -> OneFile:
     simulations = Simulations.open(path)
     return OneFile(
         len(simulations),
-        simulations.phi.shape[1],
+        box_around(simulations.phi.numpy()),
         simulations.names or (),
         simulations.y_shape,
         "simulations = eande.Simulations.open({path})",
@@ -88,26 +91,29 @@ def _of_table(path: Path, parameters: Sequence[str] | None) -> OneFile:
         '    broken="failed",  # rows with gaps count as failed simulations; "refuse" refuses\n'
         ")"
     )
-    return OneFile(len(columns), len(phi), phi, (len(data),), code)
+    box = box_around(np.stack([columns.numbers(name) for name in phi], axis=1))
+    return OneFile(len(columns), box, phi, (len(data),), code)
 
 
 def _of_npz(path: Path, parameters: Sequence[str] | None) -> OneFile:
     with reading(path), NpzFile.open(path) as file:
         shapes = {name: file.described(name)[0] for name in file.names}
-    phi, y = _parts(path, shapes, parameters)
+        phi, y = _parts(path, shapes, parameters)
+        known = [phi] if isinstance(phi, str) else phi
+        values = [file.few(name).reshape(shapes[y][0], -1) for name in known]
     if isinstance(phi, str):
         names: Sequence[str] = ()
-        size = shapes[phi][1] if len(shapes[phi]) > 1 else 1
         taken = f"file[{quoted(phi)}]" + ("" if len(shapes[phi]) > 1 else "[:, None]")
     else:
-        names, size = phi, len(phi)
+        names = phi
         taken = f"pd.DataFrame({{name: file[name] for name in {quoted(phi)}}})"
     code = (
         "with np.load({path}) as file:\n"
         f"    simulations = eande.Simulations.from_arrays({taken}, file[{quoted(y)}])"
     )
     modules = ("numpy as np", "pandas as pd") if names else ("numpy as np",)
-    return OneFile(shapes[y][0], size, names, shapes[y][1:], code, modules)
+    box = box_around(np.concatenate(values, axis=1))
+    return OneFile(shapes[y][0], box, names, shapes[y][1:], code, modules)
 
 
 def _of_netcdf(path: Path, parameters: Sequence[str] | None) -> OneFile:
@@ -125,9 +131,14 @@ def _of_netcdf(path: Path, parameters: Sequence[str] | None) -> OneFile:
             for name, x in variables.items()
             if dimension in x.dims
         }
-    phi, y = _parts(path, along, parameters)
-    size = len(phi) if not isinstance(phi, str) else (*along[phi], 1)[1]
-    names = [] if isinstance(phi, str) and size > 1 else [phi] if isinstance(phi, str) else phi
+        phi, y = _parts(path, along, parameters)
+        known = [phi] if isinstance(phi, str) else phi
+        values = [
+            variables[name].transpose(dimension, ...).values.reshape(along[y][0], -1)
+            for name in known
+        ]
+    box = box_around(np.concatenate(values, axis=1))
+    names = known if len(known) == len(box[0]) else []
     code = (
         "simulations = eande.Simulations.from_xarray(\n"
         "    xr.open_dataset({path}),\n"
@@ -136,7 +147,7 @@ def _of_netcdf(path: Path, parameters: Sequence[str] | None) -> OneFile:
         f"    dimension={quoted(dimension)},  # along which the simulations lie\n"
         ")"
     )
-    return OneFile(along[y][0], size, names, along[y][1:] or (1,), code, ("xarray as xr",))
+    return OneFile(along[y][0], box, names, along[y][1:] or (1,), code, ("xarray as xr",))
 
 
 def _parts(
@@ -166,6 +177,24 @@ def _parts(
         )
     y = next((name for name in _DATA if name in others), "")
     return phi, y or max(others, key=lambda name: others[name])
+
+
+def box_around(phi: np.ndarray) -> tuple[list[float], list[float]]:
+    """Return the ends of a box around parameters (n, D), rounded outwards to a few digits.
+
+    Example:
+        >>> box_around(np.array([[0.0051, -2.97], [0.0298, 2.9]]))
+        ([0.005, -3.0], [0.03, 2.9])
+    """
+    lower, upper = np.nanmin(phi, axis=0), np.nanmax(phi, axis=0)
+    ends: tuple[list[float], list[float]] = ([], [])
+    for low, high in zip(lower.tolist(), upper.tolist(), strict=True):
+        width = high - low
+        digits = 1 - math.floor(math.log10(width)) if width > 0 and math.isfinite(width) else 0
+        step = 10.0**-digits
+        ends[0].append(round(math.floor(low / step) * step, max(digits, 0)))
+        ends[1].append(round(math.ceil(high / step) * step, max(digits, 0)))
+    return ends
 
 
 def _check_names(path: Path, names: Sequence[str], known: Sequence[str] | Shapes) -> None:

@@ -39,6 +39,9 @@ def take_all(
     yield take_fit(context, overrides)
     if context.study.observed is not None:
         yield from take_sample(context)
+    else:
+        where = f"observed = … in {context.study.path.name}"
+        yield Taken("sample", f"not sampled: no observation; {where} gives one", [])
     missing = missing_for_diagnosis(context)
     if missing is None:
         yield take_diagnose(context)

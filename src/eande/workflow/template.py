@@ -12,7 +12,7 @@ from eande.foundations.files import replacing, storing
 from eande.foundations.paths import as_path
 from eande.simulation.read.contents import Contents, look_into
 from eande.simulation.read.plain import TABLE, WHOLE
-from eande.workflow.one_file import PARAMETERS, OneFile, look_into_file, quoted
+from eande.workflow.one_file import PARAMETERS, OneFile, box_around, look_into_file, quoted
 
 # Columns that say when or where a number was seen.
 _PLACES = ("time", "t", "day", "days", "date", "hour", "year", "step", "index", "x", "place", "")
@@ -81,7 +81,7 @@ HERE = Path(__file__).parent
 {simulations}
 
 # The law that the parameters of these simulations were drawn from. None takes their own values as
-# its draws; a density, and so modes and log_prob, there is only where the law is said:
+# its draws; a density, and so modes and log_prob, there is only where the law is said, such as:
 {prior}
 prior = None
 
@@ -149,15 +149,14 @@ def _for(study: Path, given: Path, parameters: Sequence[str] | None) -> str:
     lines = ["from pathlib import Path", *(f"import {module}" for module in found.modules)]
     third = "\n".join(lines[1:])
     imports = "\n\n".join(part for part in (lines[0], third, "import eande") if part)
-    zeros = ", ".join(["0"] * found.size)
-    ones = ", ".join(["1"] * found.size)
+    lower, upper = (", ".join(f"{end:g}" for end in ends) for ends in found.box)
     named = f", names={quoted(list(found.names))}" if found.names else ""
     return _WITHOUT_SIMULATOR.format(
         what=what,
         imports=imports,
         simulations=code,
         shape=found.shape,
-        prior=f"# prior = eande.BoxPrior([{zeros}], [{ones}]{named})",
+        prior=f"# prior = eande.BoxPrior([{lower}], [{upper}]{named})",
     )
 
 
@@ -172,17 +171,18 @@ def _of_folder(study: Path, folder: Path, parameters: Sequence[str] | None) -> t
             )
         phi = _from_here(study, found.beside)
         names = list(found.table.names or ())
-        size = found.table.phi.shape[1]
+        box = box_around(found.table.phi.numpy())
     else:
         own = list(parameters) if parameters is not None else _parameters(found)
         names = [] if isinstance(own, str) else own
         size = found.shapes[own][0] if isinstance(own, str) and found.shapes[own] else len(names)
+        box = ([0.0] * size, [1.0] * size)
         phi = quoted(own)
     y = _data(found, names if names else [phi.strip('"')])
     code = _FROM_FILES.format(
         where=_from_here(study, folder), phi=phi, y=quoted(y), variables=_variables(found)
     )
-    return OneFile(found.files, size, names, found.shapes[y], ""), code
+    return OneFile(found.files, box, names, found.shapes[y], ""), code
 
 
 def _from_here(study: Path, path: Path) -> str:

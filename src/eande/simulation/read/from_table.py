@@ -142,7 +142,7 @@ def _reason(columns: Columns, data: Sequence[str], values: np.ndarray, row: int)
     """Say why a row is no simulation."""
     (missing,) = np.nonzero(~np.isfinite(values[row]))
     more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-    return f"row {row} of {columns.where}: {values[row, missing[0]]} in {data[missing[0]]}{more}"
+    return f"row {row}: {values[row, missing[0]]} in {data[missing[0]]}{more}"
 
 
 def _refuse_or_tell(columns: Columns, reasons: Sequence[str], rows: int, broken: str) -> None:
@@ -155,9 +155,13 @@ def _refuse_or_tell(columns: Columns, reasons: Sequence[str], rows: int, broken:
             f"(broken='failed' counts them as failures): {shown}"
         )
     if len(reasons) == rows:
-        raise InputError(f"{columns.where}: expected simulations, got NaN or inf in all {shown}")
+        raise InputError(
+            f"{columns.where}: expected simulations, got NaN or inf in every row: {shown}"
+        )
     warnings.warn(
-        f"{several} are broken and count as failures: {shown}", EandeWarning, stacklevel=4
+        f"{columns.where}: {several} are broken and count as failures: {shown}",
+        EandeWarning,
+        stacklevel=4,
     )
 
 
