@@ -1,8 +1,11 @@
 """Run a study of the gallery with its defaults and compare the posterior with the exact one.
 
     python -m gallery.compare influenza
+    python -m gallery.compare influenza --rounds 4
 
-writes ``comparison.json`` and ``posterior.png`` there and a table into the page. Of every
+writes ``comparison.json`` and ``posterior.png`` there and a table into the page; with rounds, for
+which as many simulations are shared out, ``comparison-rounds.json`` and a table of its own; the
+picture is that of the last one. Stopped rounds go on where they were. Of every
 parameter it has how far the posterior's mean lies from the reference's, in standard deviations of
 the reference, and the ratio of the deviations; of all together the classifier two-sample test, ½
 where no classifier can tell the samples apart.
@@ -20,12 +23,13 @@ import eande
 from eande.diagnostics.two_sample import c2st
 from eande.foundations.provenance import provenance
 from eande.plots.corners import corner
+from eande.sequential.record import Rounds
 from eande.workflow.study import Study, read_study
 from gallery import references
 
 # Marks in a page between which the comparison stands.
-BEGIN = "<!-- comparison -->"
-END = "<!-- end of the comparison -->"
+BEGIN = "<!-- comparison{} -->"
+END = "<!-- end of the comparison{} -->"
 
 
 def fit(
@@ -52,6 +56,32 @@ def fit(
         settings=settings or study.settings,
     )
     return model, held_out
+
+
+def fit_in_rounds(study: Study, number: int, folder: Path) -> tuple[eande.EmbedAndEmulate, Rounds]:
+    """Simulate and fit in rounds as a study says, with as many simulations as it has.
+
+    Args:
+        study: as :func:`eande.workflow.study.read_study` reads it.
+        number: of rounds.
+        folder: where they go on if they were stopped.
+
+    Returns:
+        The model, and what was found round by round.
+    """
+    return eande.rounds(
+        study.simulator,
+        study.prior,
+        study.observed,
+        simulations=study.n,
+        rounds=number,
+        checkpoint=folder,
+        encoder=study.encoder,
+        views=study.views,
+        similarity=study.similarity,
+        settings=study.settings,
+        seed=study.seed,
+    )
 
 
 def compare(samples: np.ndarray, reference: np.ndarray, content: dict[str, Any]) -> dict[str, Any]:
@@ -88,19 +118,23 @@ def table(found: dict[str, Any]) -> str:
 
 def block(found: dict[str, Any]) -> str:
     """Return what a page says of a comparison: the table, and how well samples are told apart."""
+    which, how = "", ""
+    if "rounds" in found:
+        which, how = " of rounds", f" in {len(found['rounds'])} rounds"
     return (
-        f"{BEGIN}\n{table(found)}\n\n"
-        f"{found['simulations']:,} simulations, 2,000 samples. A classifier that is shown samples "
-        f"of both tells them apart in {100 * found['c2st']:.0f} % of cases; 50 % would be pure "
-        f"guessing.\n{END}"
+        f"{BEGIN.format(which)}\n{table(found)}\n\n"
+        f"{found['simulations']:,} simulations{how}, 2,000 samples. A classifier that is shown "
+        f"samples of both tells them apart in {100 * found['c2st']:.0f} % of cases; 50 % would be "
+        f"pure guessing.\n{END.format(which)}"
     )
 
 
 def write_page(page: Path, found: dict[str, Any]) -> None:
     """Put a comparison into a page, between its marks."""
+    which = " of rounds" if "rounds" in found else ""
     text = page.read_text()
-    before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
+    before, _, rest = text.partition(BEGIN.format(which))
+    _, _, after = rest.partition(END.format(which))
     page.write_text(before + block(found) + after)
 
 
@@ -108,26 +142,41 @@ def main() -> None:
     """Fit, compare, write."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("name", help="of a folder of the gallery")
-    folder = Path(__file__).parent / parser.parse_args().name
+    parser.add_argument("--rounds", type=int, help="simulate in so many rounds")
+    given = parser.parse_args()
+    folder = Path(__file__).parent / given.name
     study = read_study(folder / "study.py")
     content, reference = references.read(folder / "reference.json")
-    began = time.perf_counter()
-    model, held_out = fit(study)
-    seconds = time.perf_counter() - began
     (folder / "runs").mkdir(exist_ok=True)
-    model.save(folder / "runs" / "compared.eande")
+    began = time.perf_counter()
+    if given.rounds is None:
+        name = "comparison"
+        model, held_out = fit(study)
+        seconds = time.perf_counter() - began
+        simulations = study.n
+        rounds: dict[str, Any] = {}
+    else:
+        name = "comparison-rounds"
+        model, info = fit_in_rounds(study, given.rounds, folder / "runs" / name)
+        # Of all rounds, whenever they were made.
+        seconds = sum(one.seconds_simulating + one.seconds_fitting for one in info.rounds)
+        held_out = info.held_out
+        simulations = info.simulations
+        rounds = info.describe()
+    model.save(folder / "runs" / f"{name}.eande")
     samples, info = model.posterior(study.observed).sample(len(reference), seed=0)
     found = {
         "study": study.title,
         "provenance": provenance(),
-        "simulations": study.n,
+        "simulations": simulations,
+        **rounds,
         "seconds": round(seconds),
         "sampler": str(info),
         **compare(samples.double().numpy(), reference, content),
         "belongs": eande.Belongs(model, held_out, progress=False)(study.observed).p_value.item(),
     }
     text = json.dumps(found, indent=2, ensure_ascii=False)
-    (folder / "comparison.json").write_text(text + "\n")
+    (folder / f"{name}.json").write_text(text + "\n")
     figure = corner(
         {"Embed & Emulate": samples},
         names=study.prior.names,

@@ -85,5 +85,3 @@ def attack_rate(values: dict[str, Tensor]) -> Tensor:
 derived = {"beta": lambda values: values["R0"] / values["period"], "attack rate": attack_rate}
 # Simulations are cheap here, and k, the scatter around a curve to be learned first, needs many.
 n = 15_000
-# One run of given length: a search for the best takes three times as long.
-settings = eande.FitSettings(epochs=24, batch_size=128, learning_rate=2e-3)
