@@ -1,6 +1,7 @@
 """The commands: what they print, how they end."""
 
 import json
+import re
 import resource
 import subprocess
 import sys
@@ -60,6 +61,19 @@ def test_run_takes_all_steps_and_for_machines_prints_json(tmp_path):
     assert lines[1]["score"] > 0
     again = [json.loads(line) for line in done("run", study, "-n", "250", "--json").splitlines()]
     assert [line["there"] for line in again] == [True, True, True, True, False]
+
+
+@pytest.mark.filterwarnings("ignore:.*simulations failed")
+def test_info_says_why_simulations_failed(tmp_path):
+    failing = """
+    def simulator(phi, rng):
+        y = np.tile(phi, 2)
+        y[phi[:, 0] > 0.5] = np.nan
+        return y
+    """
+    done("simulate", write_study(tmp_path, more=failing), "-n", "60")
+    said = done("info", tmp_path / "runs" / "point" / "simulations.zarr")
+    assert re.search(r"failed +\d+\n  reasons +\d+ × ", said)
 
 
 @pytest.mark.thorough

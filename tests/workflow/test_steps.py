@@ -176,8 +176,10 @@ def test_an_observation_of_another_shape_is_refused_before_the_training(context)
 
 def test_settings_that_do_not_exist_are_refused(context):
     take_simulate(context, n=50)
-    with pytest.raises(InputError, match="epocs: expected a setting of FitSettings, one of"):
+    with pytest.raises(InputError, match=r"epocs: expected .*; did you mean epochs\?"):
         take_fit(context, {"epocs": 3})
+    with pytest.raises(InputError, match="nonsense: expected a setting of FitSettings, one of"):
+        take_fit(context, {"nonsense": 3})
     with pytest.raises(InputError, match="epochs: expected a whole number"):
         take_fit(context, {"epochs": "many"})
 

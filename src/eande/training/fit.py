@@ -173,7 +173,9 @@ def fit(
         ):
             if bar is not None and views is None and warm_start is None:
                 bar.console.print(
-                    f"encoder: {encoder_in_words(simulations.y_shape, encoder)}", highlight=False
+                    f"encoder: {encoder_in_words(simulations.y_shape, encoder)}",
+                    highlight=False,
+                    soft_wrap=True,
                 )
             call = Call(prior, views, networks, fabric, bar, callback, tracked, folder, fingerprint)
             if tracked is not None:

@@ -124,10 +124,12 @@ def _store(path: Path) -> dict[str, Any]:
 
     about = Store(path).about
     simulations = Simulations.open(path)
-    reasons = simulations.failures.reasons
+    failures = simulations.failures
+    reasons = [f"{count:,} × {reason}" for reason, count in failures.commonest()]
     return {
         "simulations": f"{len(simulations):,} complete of {about.extents[-1]:,}",
-        "failed": len(reasons),
+        "failed": len(failures),
+        "reasons": "; ".join(reasons) or None,
         "data": f"shape {show_shape(simulations.y_shape)}, {simulations.y.nbytes / 1e6:.3g} MB",
         "parameters": about.prior.get("names"),
         "prior": about.prior.get("kind"),

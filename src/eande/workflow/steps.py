@@ -334,10 +334,13 @@ def override(settings: FitSettings, overrides: Mapping[str, Any]) -> FitSettings
     for name in overrides:
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1)
-            meant = f"; did you mean {near[0]}?" if near else ""
+            if near:
+                raise InputError(
+                    f"{name}: expected a setting of FitSettings, got another; did you mean "
+                    f"{near[0]}?"
+                )
             raise InputError(
-                f"{name}: expected a setting of FitSettings, one of {', '.join(known)}, got "
-                f"another{meant}"
+                f"{name}: expected a setting of FitSettings, one of {', '.join(known)}, got another"
             )
     return replace(settings, **overrides)
 
