@@ -1,11 +1,10 @@
 """Run a study of the gallery with its defaults and compare the posterior with the exact one.
 
     python -m gallery.compare influenza
-    python -m gallery.compare influenza --rounds 4
+    python -m gallery.compare influenza --rounds 4 --simulations 15000
 
-writes ``comparison.json`` and ``posterior.png`` there and a table into the page; with rounds, for
-which as many simulations are shared out, ``comparison-rounds.json`` and a table of its own; the
-picture is that of the last one. Stopped rounds go on where they were. Of every
+writes ``comparison.json`` and ``posterior.png`` there and a table into the page; with rounds
+``comparison-rounds.json`` and a table of its own. Stopped rounds go on where they were. Of every
 parameter it has how far the posterior's mean lies from the reference's, in standard deviations of
 the reference, and the ratio of the deviations; of all together the classifier two-sample test, ½
 where no classifier can tell the samples apart.
@@ -58,12 +57,15 @@ def fit(
     return model, held_out
 
 
-def fit_in_rounds(study: Study, number: int, folder: Path) -> tuple[eande.EmbedAndEmulate, Rounds]:
-    """Simulate and fit in rounds as a study says, with as many simulations as it has.
+def fit_in_rounds(
+    study: Study, number: int, n: int, folder: Path
+) -> tuple[eande.EmbedAndEmulate, Rounds]:
+    """Simulate and fit in rounds as a study says.
 
     Args:
         study: as :func:`eande.workflow.study.read_study` reads it.
         number: of rounds.
+        n: simulations of all rounds together.
         folder: where they go on if they were stopped.
 
     Returns:
@@ -73,7 +75,7 @@ def fit_in_rounds(study: Study, number: int, folder: Path) -> tuple[eande.EmbedA
         study.simulator,
         study.prior,
         study.observed,
-        simulations=study.n,
+        simulations=n,
         rounds=number,
         checkpoint=folder,
         encoder=study.encoder,
@@ -143,6 +145,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("name", help="of a folder of the gallery")
     parser.add_argument("--rounds", type=int, help="simulate in so many rounds")
+    parser.add_argument("--simulations", type=int, help="in place of the study's number")
     given = parser.parse_args()
     folder = Path(__file__).parent / given.name
     study = read_study(folder / "study.py")
@@ -151,13 +154,14 @@ def main() -> None:
     began = time.perf_counter()
     if given.rounds is None:
         name = "comparison"
-        model, held_out = fit(study)
+        simulations = given.simulations or study.n
+        model, held_out = fit(study, n=simulations)
         seconds = time.perf_counter() - began
-        simulations = study.n
         rounds: dict[str, Any] = {}
     else:
         name = "comparison-rounds"
-        model, info = fit_in_rounds(study, given.rounds, folder / "runs" / name)
+        n = given.simulations or study.n
+        model, info = fit_in_rounds(study, given.rounds, n, folder / "runs" / name)
         # Of all rounds, whenever they were made.
         seconds = sum(one.seconds_simulating + one.seconds_fitting for one in info.rounds)
         held_out = info.held_out
@@ -177,13 +181,14 @@ def main() -> None:
     }
     text = json.dumps(found, indent=2, ensure_ascii=False)
     (folder / f"{name}.json").write_text(text + "\n")
-    figure = corner(
-        {"Embed & Emulate": samples},
-        names=study.prior.names,
-        reference={"exact": reference},
-        title=study.title,
-    )
-    figure.savefig(folder / "posterior.png", dpi=80)
+    if given.rounds is None:
+        figure = corner(
+            {"Embed & Emulate": samples},
+            names=study.prior.names,
+            reference={"exact": reference},
+            title=study.title,
+        )
+        figure.savefig(folder / "posterior.png", dpi=80)
     write_page(folder / "README.md", found)
     print(table(found))
     print(f"C2ST {found['c2st']:.3f}, belongs: p = {found['belongs']:.2g}, {seconds:.0f} s")

@@ -84,4 +84,4 @@ def attack_rate(values: dict[str, Tensor]) -> Tensor:
 
 derived = {"beta": lambda values: values["R0"] / values["period"], "attack rate": attack_rate}
 # Simulations are cheap here, and k, the scatter around a curve to be learned first, needs many.
-n = 15_000
+n = 60_000
