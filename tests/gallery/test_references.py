@@ -214,13 +214,13 @@ def test_the_page_quotes_the_comparison(path):
 
 @pytest.mark.slow
 def test_the_fitted_posterior_of_influenza_is_the_exact_one():
-    """R₀ and the period within a third of a deviation, widths within a quarter; k more loosely."""
+    """R₀ and the period within a third of a deviation, k within two thirds; widths likewise."""
     study = read_study(GALLERY / "influenza" / "study.py")
     content, reference = references.read(GALLERY / "influenza" / "reference.json")
     model, _ = compare.fit(study)
     samples, _ = model.posterior(study.observed).sample(2_000, seed=0)
     found = compare.compare(samples.double().numpy(), reference, content)
     for name, row in found["parameters"].items():
-        assert abs(row["shift_in_sds"]) < (0.75 if name == "k" else 0.33)
-        assert 0.75 < row["ratio_of_sds"] < (2.0 if name == "k" else 1.25)
-    assert found["c2st"] < 0.68
+        assert abs(row["shift_in_sds"]) < (0.67 if name == "k" else 0.33)
+        assert 0.75 < row["ratio_of_sds"] < (1.4 if name == "k" else 1.25)
+    assert found["c2st"] < 0.64
