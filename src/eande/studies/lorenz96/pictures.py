@@ -12,7 +12,6 @@ from eande.foundations.checks import InputError, show_shape
 from eande.foundations.files import clear_strays, open_regular, replacing, storing
 from eande.simulation.read.npz import NpzFile
 from eande.studies.lorenz96.data import Data
-from eande.studies.lorenz96.methods import Fitted
 from eande.studies.lorenz96.ring import HALF_WIDTH, draw, reference_samples
 from eande.studies.outputs import write_figure
 from eande.studies.records import alone
@@ -88,7 +87,7 @@ def _check_pictures(path: Path, file: NpzFile) -> None:
             )
 
 
-def save_posterior(fitted: Fitted, data: Data, path: Path) -> Path:
+def save_posterior(model: Any, data: Data, path: Path, method: str) -> Path:
     """Draw one test posterior with its reference circle, its marginals and theirs."""
     # The study runs without matplotlib up to here.
     from eande import plots
@@ -96,7 +95,7 @@ def save_posterior(fitted: Fitted, data: Data, path: Path) -> Path:
     forcing = data.test_phi.norm(dim=1)
     chosen = int((forcing - _FIGURE_FORCING).abs().argmin())
     observed = data.test_y[chosen : chosen + 1]
-    posterior = fitted.model.posteriors(observed, draws=100_000)[0]
+    posterior = model.posteriors(observed, draws=100_000)[0]
     samples, _ = draw(posterior, _FIGURE_SAMPLES, 0)
     figure = plots.ring(
         _density(posterior, torch.linspace(-HALF_WIDTH, HALF_WIDTH, _FIGURE_PIXELS)).cpu().numpy(),
@@ -104,7 +103,7 @@ def save_posterior(fitted: Fitted, data: Data, path: Path) -> Path:
         reference_samples(forcing[chosen].item(), _FIGURE_SAMPLES, 0).numpy(),
         half_width=HALF_WIDTH,
         title=f"(F₁, F₂) given one window of 99,000 numbers, F = {forcing[chosen]:.2f}",
-        method=fitted.method,
+        method=method,
     )
     write_figure(path, figure, dpi=130)
     return path

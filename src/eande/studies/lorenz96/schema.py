@@ -7,7 +7,6 @@ from typing import Any, Literal
 from eande.diagnostics.diagnose import LEVELS
 from eande.foundations.checks import InputError, check_choice, check_count, check_positive
 from eande.studies.lorenz96.baselines import BASELINES
-from eande.studies.lorenz96.methods import METHODS
 from eande.studies.schema import (
     Provenance,
     check_keys,
@@ -16,6 +15,9 @@ from eande.studies.schema import (
     check_numbers,
     check_some,
 )
+
+# Of the tables whose terms were not equal: they had names of their own.
+OLDER_METHODS = ("plain", "anchored", "calibrated", "aimed", "ensemble")
 
 
 @dataclass
@@ -147,7 +149,7 @@ class MainRun(Measured):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_choice("method", self.method, [*METHODS, *BASELINES])
+        check_choice("method", self.method, [*OLDER_METHODS, *BASELINES])
 
 
 @dataclass
@@ -337,14 +339,104 @@ def _check_times(name: str, times: Any) -> None:
             check_numbers(name, [seconds])
 
 
+# What tables and figures read of every datum of a compared run, beside MMD² of all its samples.
+MEASURES = (
+    "log_ratio",
+    "z",
+    "crps",
+    "radial_error",
+    "angular_tv",
+    "mmd2_0.01_100",
+    "mmd2_0.05_100",
+)
+
+
+@dataclass
+class Settings:
+    """How a run was made: by which recipe, under which terms, at which size."""
+
+    recipe: dict[str, Any]
+    terms: dict[str, Any]
+    size: dict[str, Any]
+
+    def __post_init__(self) -> None:
+        check_labels("settings.recipe", self.recipe)
+        check_labels("settings.terms", self.terms)
+
+
+@dataclass
+class ComparedRun:
+    """A row of a comparison with one seed; what failed to train was not measured."""
+
+    method: str
+    b: float
+    simulations: int
+    calibration: str
+    seed: int
+    trial: str
+    settings: Settings
+    history: list[Record]
+    score: float
+    seconds_training: float
+    failed: str | None = None
+    exponent: float | None = None
+    mean_log_ratio: float | None = None
+    radial_z_rms: float | None = None
+    coverage: dict[str, float] = field(default_factory=dict)
+    fresh: Calibration | None = None
+    per_datum: dict[str, list[float]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_labels("method", [self.method, self.trial, self.calibration])
+        check_numbers("score", [self.score, self.b])
+        check_labels("per_datum", self.per_datum)
+        for name, values in self.per_datum.items():
+            check_list(f"per_datum.{name}", values)
+        if self.failed is None:
+            check_some("history", self.history)
+            check_numbers("mean_log_ratio", [self.mean_log_ratio or 0.0])
+        if self.failed is None and not self.trial:
+            check_keys("per_datum", self.per_datum, MEASURES)
+
+
+@dataclass
+class ComparisonResults:
+    """``lorenz96-<comparison>.json``, and ``lorenz96-search.json``."""
+
+    study: Literal[
+        "lorenz96-paper",
+        "lorenz96-best",
+        "lorenz96-calibrated",
+        "lorenz96-views",
+        "lorenz96-losses",
+        "lorenz96-bank",
+        "lorenz96-ladder",
+        "lorenz96-removed",
+        "lorenz96-efficiency",
+        "lorenz96-search",
+    ]
+    device: Literal["cpu", "cuda"]
+    runs: list[ComparedRun]
+
+    def __post_init__(self) -> None:
+        check_some("runs", self.runs)
+
+
 # By the part of the study, which names the file: lorenz96-<part>.json.
 KINDS: dict[str, type] = {
     "main": MainResults,
     "printed": MainResults,
     "timing": TimingResults,
     "training": TrainingResults,
-    "views": AblationResults,
-    "symmetry": AblationResults,
     "normalizer": TrainedResults,
-    "search": TrainedResults,
+    "views": ComparisonResults,
+    "losses": ComparisonResults,
+    "paper": ComparisonResults,
+    "best": ComparisonResults,
+    "calibrated": ComparisonResults,
+    "bank": ComparisonResults,
+    "ladder": ComparisonResults,
+    "removed": ComparisonResults,
+    "efficiency": ComparisonResults,
+    "search": ComparisonResults,
 }

@@ -1,0 +1,178 @@
+"""The search of the Lorenz 96 study: settings of every method, on seeds that no comparison uses.
+
+A method starts from its recipe, and one setting after the other takes the value with the best
+held-out score. A first seed tries all values; a second one those that did best, and the mean of the
+two decides. All runs are kept in ``lorenz96-search.json``; the winner of a method is the recipe of
+the best mean among those run with both seeds. The score is the mean log ratio of pairs held out, as
+for the weights of a run; the paper's own score of each run, Σ q̂, and what the test data would have
+been judged by stand beside it.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from eande.foundations.checks import InputError
+from eande.studies.lorenz96.comparisons import searched_kinds
+from eande.studies.lorenz96.recipes import LEARNED, Recipe
+from eande.studies.lorenz96.sizes import SIZES, Size
+
+# Not among the seeds of comparisons, which count from 0.
+SEEDS = (1_000, 1_001)
+# Of the values of a setting, those that a second seed tries.
+_KEPT = 2
+
+Stages = Sequence[tuple[str, Sequence[Any]]]
+_LENGTHS = (300, 600, 1_200, 2_000, 4_000)
+# The paper's ranges and beyond.
+STAGES: dict[str, Stages] = {
+    "paper": [
+        ("temperature", (1e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, LEARNED)),
+        ("steps", (150, 300, 600, 1_200, 2_000)),
+        ("view_weight", (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)),
+        ("embedding_dimension", (128, 256, 512)),
+        ("temperature", (1e-2, 3e-2, 1e-1, LEARNED)),
+    ],
+    "ours": [("steps", _LENGTHS)],
+    "nre-c": [
+        ("learning_rate", (3e-4, 1e-3, 3e-3)),
+        ("gamma", (1e-3, 1e-2, 1e-1, 1.0)),
+        ("classes", (4, 8, 16)),
+        ("batch_size", (125, 500)),
+        ("steps", _LENGTHS[1:]),
+    ],
+    "npe-c": [
+        ("learning_rate", (3e-4, 1e-3, 3e-3)),
+        ("network", ("zuko_nsf", "zuko_maf")),
+        ("batch_size", (125, 500)),
+        ("steps", (1_200, 2_400, 4_800)),
+    ],
+    "critic": [("learning_rate", (3e-4, 1e-3, 3e-3)), ("steps", _LENGTHS[1:4])],
+    # Its length is the paper's.
+    "nre-c as printed": [("gamma", (1e-4, 1e-3, 1e-2, 1e-1)), ("classes", (4, 8, 12, 16))],
+    "paper at 2000": [
+        ("temperature", (1e-2, 3e-2, 1e-1, LEARNED)),
+        ("steps", (600, 2_000, 4_000)),
+    ],
+    "ours at 2000": [("steps", _LENGTHS[1:])],
+    "nre-c at 2000": [("steps", _LENGTHS[1:])],
+    "npe-c at 2000": [("steps", (2_400, 4_800, 9_600))],
+}
+
+# With the large encoder the search goes on from where the one with the small encoder ended.
+LARGE_STAGES: dict[str, Stages] = {
+    "paper": [("temperature", (1e-2, 3e-2, 1e-1)), ("steps", (150, 300, 600, 1_200))],
+    "ours": [("steps", _LENGTHS[1:4])],
+    "nre-c": [("steps", _LENGTHS[1:4])],
+    "npe-c": [("steps", (1_200, 2_400, 4_800))],
+    "critic": [("steps", _LENGTHS[1:4])],
+}
+
+Run = Mapping[str, Any]
+
+
+def same_recipe(run: Run, recipe: Recipe) -> bool:
+    """Return whether a run was made by that recipe."""
+    return run["settings"]["recipe"] == recipe.describe()
+
+
+class Trials:
+    """The runs of one search: those of a method for a system at a size.
+
+    Args:
+        start: the recipe that it starts from.
+        stages: the values of settings that are tried, one setting after the other.
+        runs: of that method, system and size.
+    """
+
+    def __init__(self, start: Recipe, stages: Stages, runs: Sequence[Run]) -> None:
+        self.start = start
+        self.stages = stages
+        self.runs = runs
+
+    def score(self, recipe: Recipe, seed: int) -> float | None:
+        """Return the held-out score of a recipe, None where it was not run."""
+        for run in self.runs:
+            if run["seed"] == seed and same_recipe(run, recipe):
+                return float(run["score"])
+        return None
+
+    def missing(self) -> list[tuple[Recipe, int]]:
+        """Return the runs to make next, none where the search has ended.
+
+        They are those of a whole stage with the first seed, or of its best with the second.
+        """
+        recipe = self.start
+        for name, values in self.stages:
+            tried = [recipe.changed(**{name: value}) for value in values]
+            first = {one: self.score(tried[one], SEEDS[0]) for one in range(len(tried))}
+            left = [(tried[one], SEEDS[0]) for one, score in first.items() if score is None]
+            if left:
+                return left
+            ranked = sorted(first, key=lambda one: -(first[one] or 0.0))[:_KEPT]
+            left = [
+                (tried[one], SEEDS[1]) for one in ranked if self.score(tried[one], SEEDS[1]) is None
+            ]
+            if left:
+                return left
+            recipe = max((tried[one] for one in ranked), key=self.mean)
+        return []
+
+    def mean(self, recipe: Recipe) -> float:
+        """Return the mean score of a recipe over both seeds."""
+        scores = [self.score(recipe, seed) for seed in SEEDS]
+        return sum(score for score in scores if score is not None) / len(SEEDS)
+
+    def winner(self) -> Recipe | None:
+        """Return the recipe with the best mean among those run with both seeds, None where none."""
+        both = []
+        for run in self.runs:
+            if run["seed"] == SEEDS[0]:
+                recipe = Recipe(**run["settings"]["recipe"])
+                if self.score(recipe, SEEDS[1]) is not None:
+                    both.append(recipe)
+        return max(both, key=self.mean, default=None)
+
+
+def trials(runs: Iterable[Run], kind: str, b: float, size: Size) -> Trials:
+    """Return the trials of one search among the runs of a file.
+
+    Args:
+        runs: of ``lorenz96-search.json``.
+        kind: of what :func:`~eande.studies.lorenz96.comparisons.searched_kinds` has.
+        b: of the system.
+        size: of the networks. With the large encoder the search starts from the winner of that with
+            the small one.
+    """
+    of_kind = [run for run in runs if run["method"] == kind and run["b"] == b]
+    start, _ = searched_kinds()[kind]
+    stages = STAGES[kind]
+    if size == SIZES["paper"]:
+        start = trials(of_kind, kind, b, SIZES["small"]).winner() or start
+        stages = LARGE_STAGES.get(kind, [])
+    own = [run for run in of_kind if run["settings"]["size"] == asdict(size)]
+    return Trials(start, stages, own)
+
+
+def winner(runs: Iterable[Run], kind: str, b: float, size: Size) -> Recipe:
+    """Return the recipe that a search has found.
+
+    A method is searched at the size of its comparison; where that search has not been run, the one
+    with the small encoder stands for it, and sizes of tests begin without any.
+
+    Args:
+        runs: of ``lorenz96-search.json``.
+        kind: of what :func:`~eande.studies.lorenz96.comparisons.searched_kinds` has.
+        b: of the system.
+        size: of the comparison.
+    """
+    own = trials(runs, kind, b, size)
+    found = own.winner()
+    if found is not None:
+        return found
+    if size in (SIZES["toy"], SIZES["smoke"]) or own.start != searched_kinds()[kind][0]:
+        return own.start
+    raise InputError(
+        f"output: expected a folder with the search of {kind} for b = {b:g}, "
+        "lorenz96-search.json, got none of its runs; run the part search first"
+    )
