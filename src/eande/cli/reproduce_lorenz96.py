@@ -26,7 +26,7 @@ class Part(StrEnum):
     paper = "paper"
     best = "best"
     calibrated = "calibrated"
-    views = "views"
+    weights = "weights"
     losses = "losses"
     bank = "bank"
     ladder = "ladder"

@@ -27,6 +27,7 @@ from eande.studies.lorenz96.comparisons import (
 )
 from eande.studies.lorenz96.crossfit import find_exponent, with_exponent
 from eande.studies.lorenz96.data import Data, make_data
+from eande.studies.lorenz96.pictures import keep_pictures
 from eande.studies.lorenz96.recipes import Recipe, train
 from eande.studies.lorenz96.ring import measure
 from eande.studies.lorenz96.schema import KINDS, MEASURES
@@ -58,6 +59,7 @@ class Job:
         seed: of simulations and networks.
         device: ``"cpu"`` or ``"cuda"``.
         judged_by_held_out: whether simulations held out stand for test data, as in a search.
+        pictures: the file that densities of a few posteriors go into, None for no pictures.
     """
 
     method: str
@@ -66,6 +68,7 @@ class Job:
     seed: int
     device: str
     judged_by_held_out: bool = False
+    pictures: Path | None = None
 
     @property
     def key(self) -> dict[str, Any]:
@@ -140,6 +143,8 @@ def run_job(job: Job) -> list[dict[str, Any]]:
         "provenance": provenance("numba", "sbi"),
     }
     found = [about | {"calibration": "none"} | _measured(model, data, job)]
+    if job.pictures is not None:
+        keep_pictures(job.pictures, job.method, model, data, job.size.finer)
     if row.terms.calibration != "none":
         exponent = find_exponent(*common, model=model, progress=False)
         calibrated = with_exponent(model, exponent)
@@ -327,7 +332,16 @@ def run_comparison(
     found = open_runs(campaign.output, "search", device).runs
     rows = {b: rows_of(name, b, chosen, found) for b in COMPARISONS[name].systems if b in systems}
     jobs = [
-        Job(method, row, chosen, seed, device)
+        Job(
+            method,
+            row,
+            chosen,
+            seed,
+            device,
+            pictures=pictures_of(campaign.output, name, b)
+            if seed == 0 and COMPARISONS[name].size == "paper"
+            else None,
+        )
         for seed in seeds
         for b, of_system in rows.items()
         for method, row in of_system.items()
@@ -335,6 +349,11 @@ def run_comparison(
     ]
     campaign.run(jobs, stored)
     return stored.runs
+
+
+def pictures_of(output: Path, name: str, b: float) -> Path:
+    """Return the file of pictures of a comparison and a system."""
+    return output / f"lorenz96-{name}-b{b:g}-pictures.npz"
 
 
 def rows_of(name: str, b: float, size: Size, found: Sequence[Run]) -> Rows:

@@ -3,7 +3,7 @@
 paper       the paper's method and the baselines as the paper has them
 best        every method at its best, the ring turned for all
 calibrated  the same with one exponent each, found by cross-fitting
-views       λ, the weight of L_YY
+weights     λ, the weight of L_YY
 losses      L_sym against L_ΦY and L_YΦ alone, at three temperatures
 bank        the memory bank against the whole batch
 ladder      from the paper's method to ours, one step at a time
@@ -23,8 +23,9 @@ from eande.studies.lorenz96.recipes import EANDE, LEARNED, OURS, SMALL_PRINT, Re
 from eande.studies.lorenz96.terms import Terms
 
 SYSTEMS = (10.0, 1.0)
-# As the paper has it: nothing turned; and what all methods gain from.
-PLAIN = Terms()
+# As the paper has it, nothing turned and settings chosen by what its table is about; and what all
+# methods gain from.
+PLAIN = Terms(judged_by="mmd2")
 TURNED = Terms(turned=True)
 # What the paper says of its baselines, and what it does not mention is left out.
 PAPER_BASELINE = {
@@ -111,7 +112,7 @@ def _calibrated(winner: Winner, b: float) -> Rows:
     return rows | {"E&E, 500 simulations more": Row(winner("ours", b), fresh)}
 
 
-def _views(winner: Winner, b: float) -> Rows:
+def _weights(winner: Winner, b: float) -> Rows:
     paper = winner("paper", b)
     terms = replace(PLAIN, b=b)
     return {
@@ -228,7 +229,7 @@ COMPARISONS = {
     "calibrated": Comparison(
         _calibrated, "small", SYSTEMS, 5, "the one row that says so, with further simulations"
     ),
-    "views": Comparison(_views, "small", SYSTEMS, 8),
+    "weights": Comparison(_weights, "small", SYSTEMS, 8),
     "losses": Comparison(_losses, "small", SYSTEMS, 8),
     "bank": Comparison(_bank, "small", SYSTEMS[:1], 8),
     "ladder": Comparison(

@@ -230,9 +230,9 @@ class AblationResults:
 
 @dataclass
 class TrainedResults:
-    """``lorenz96-normalizer.json`` and ``lorenz96-search.json``."""
+    """``lorenz96-normalizer.json``."""
 
-    study: Literal["lorenz96-normalizer", "lorenz96-search"]
+    study: Literal["lorenz96-normalizer"]
     size: str
     device: Literal["cpu", "cuda"]
     settings: VariantSettings
@@ -240,10 +240,6 @@ class TrainedResults:
 
     def __post_init__(self) -> None:
         _check_variants(self.settings, self.runs)
-        if self.study == "lorenz96-normalizer":
-            self._check_normalizers()
-
-    def _check_normalizers(self) -> None:
         lengths: dict[str, int] = {}
         for run in self.runs:
             if any(record.cv_normalizer is None for record in run.history):
@@ -407,7 +403,7 @@ class ComparisonResults:
         "lorenz96-paper",
         "lorenz96-best",
         "lorenz96-calibrated",
-        "lorenz96-views",
+        "lorenz96-weights",
         "lorenz96-losses",
         "lorenz96-bank",
         "lorenz96-ladder",
@@ -428,8 +424,10 @@ KINDS: dict[str, type] = {
     "printed": MainResults,
     "timing": TimingResults,
     "training": TrainingResults,
+    "views": AblationResults,
+    "symmetry": AblationResults,
     "normalizer": TrainedResults,
-    "views": ComparisonResults,
+    "weights": ComparisonResults,
     "losses": ComparisonResults,
     "paper": ComparisonResults,
     "best": ComparisonResults,

@@ -3,14 +3,15 @@
 A method starts from its recipe, and one setting after the other takes the value with the best
 held-out score. A first seed tries all values; a second one those that did best, and the mean of the
 two decides. All runs are kept in ``lorenz96-search.json``; the winner of a method is the recipe of
-the best mean among those run with both seeds. The score is the mean log ratio of pairs held out, as
-for the weights of a run; the paper's own score of each run, Σ q̂, and what the test data would have
-been judged by stand beside it.
+the best mean among those run with both seeds. The terms say what the score is: the mean log ratio
+of the pairs held out, or MMD² to the reference of the simulations held out. Both are of every run
+on file, and the paper's own score, Σ q̂, too.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, cast
 
 from eande.foundations.checks import InputError
 from eande.studies.lorenz96.comparisons import searched_kinds
@@ -61,7 +62,10 @@ STAGES: dict[str, Stages] = {
 
 # With the large encoder the search goes on from where the one with the small encoder ended.
 LARGE_STAGES: dict[str, Stages] = {
-    "paper": [("temperature", (1e-2, 3e-2, 1e-1)), ("steps", (150, 300, 600, 1_200))],
+    "paper": [
+        ("temperature", (1e-2, 3e-2, 1e-1, LEARNED)),
+        ("steps", (150, 300, 600, 1_200)),
+    ],
     "ours": [("steps", _LENGTHS[1:4])],
     "nre-c": [("steps", _LENGTHS[1:4])],
     "npe-c": [("steps", (1_200, 2_400, 4_800))],
@@ -69,6 +73,20 @@ LARGE_STAGES: dict[str, Stages] = {
 }
 
 Run = Mapping[str, Any]
+
+
+def _mmd2(run: Run) -> float:
+    """Return minus the median MMD² of all samples; a run that failed is the worst."""
+    if run.get("failed"):
+        return -math.inf
+    return -float(run[f"median_mmd2_0.05_{run['settings']['size']['samples']}"])
+
+
+# What a search chooses by: the more, the better.
+JUDGES: dict[str, Callable[[Run], float]] = {
+    "log_ratio": lambda run: float(run["score"]),
+    "mmd2": _mmd2,
+}
 
 
 def same_recipe(run: Run, recipe: Recipe) -> bool:
@@ -83,18 +101,22 @@ class Trials:
         start: the recipe that it starts from.
         stages: the values of settings that are tried, one setting after the other.
         runs: of that method, system and size.
+        judged_by: one of ``JUDGES``.
     """
 
-    def __init__(self, start: Recipe, stages: Stages, runs: Sequence[Run]) -> None:
+    def __init__(
+        self, start: Recipe, stages: Stages, runs: Sequence[Run], judged_by: str = "log_ratio"
+    ) -> None:
         self.start = start
         self.stages = stages
         self.runs = runs
+        self.judged_by = judged_by
 
     def score(self, recipe: Recipe, seed: int) -> float | None:
         """Return the held-out score of a recipe, None where it was not run."""
         for run in self.runs:
             if run["seed"] == seed and same_recipe(run, recipe):
-                return float(run["score"])
+                return JUDGES[self.judged_by](run)
         return None
 
     def missing(self) -> list[tuple[Recipe, int]]:
@@ -109,7 +131,7 @@ class Trials:
             left = [(tried[one], SEEDS[0]) for one, score in first.items() if score is None]
             if left:
                 return left
-            ranked = sorted(first, key=lambda one: -(first[one] or 0.0))[:_KEPT]
+            ranked = sorted(first, key=lambda one: cast(float, first[one]), reverse=True)[:_KEPT]
             left = [
                 (tried[one], SEEDS[1]) for one in ranked if self.score(tried[one], SEEDS[1]) is None
             ]
@@ -145,13 +167,13 @@ def trials(runs: Iterable[Run], kind: str, b: float, size: Size) -> Trials:
             the small one.
     """
     of_kind = [run for run in runs if run["method"] == kind and run["b"] == b]
-    start, _ = searched_kinds()[kind]
+    start, terms = searched_kinds()[kind]
     stages = STAGES[kind]
     if size == SIZES["paper"]:
         start = trials(of_kind, kind, b, SIZES["small"]).winner() or start
         stages = LARGE_STAGES.get(kind, [])
     own = [run for run in of_kind if run["settings"]["size"] == asdict(size)]
-    return Trials(start, stages, own)
+    return Trials(start, stages, own, terms.judged_by)
 
 
 def winner(runs: Iterable[Run], kind: str, b: float, size: Size) -> Recipe:

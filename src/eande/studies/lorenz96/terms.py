@@ -29,6 +29,8 @@ class Terms:
         select_by: the score of held-out pairs that picks the weights: ``"log_ratio"``, its mean, or
             ``"density"``, the paper's sum of posterior densities.
         looks: at the held-out pairs during training, evenly spaced.
+        judged_by: what a search chooses settings by, of the simulations held out: ``"log_ratio"``,
+            the largest, or ``"mmd2"``, the smallest median of MMD² to the reference.
         calibration: one of ``CALIBRATIONS``.
 
     Example:
@@ -43,6 +45,7 @@ class Terms:
     turned: bool = False
     select_by: str = "log_ratio"
     looks: int = 50
+    judged_by: str = "log_ratio"
     calibration: str = "none"
 
     def at(self, size: Size) -> Self:
