@@ -37,7 +37,7 @@ from eande.studies.lorenz96.terms import Terms
 from eande.studies.records import StoredRuns
 from eande.training.loop import DivergedError
 
-KEY = ("method", "b", "simulations", "calibration", "seed", "trial")
+KEY = ("size", "method", "b", "simulations", "calibration", "seed", "trial")
 # Of the history in result files.
 _NOTED = ("epoch", "held_out_log_ratio", "held_out_density", "cv_normalizer")
 # Significant digits of that, and of what is measured of every datum.
@@ -55,7 +55,7 @@ class Job:
     Args:
         method: the name of its row, or of its search.
         row: how it is trained, and under which terms.
-        size: of the study.
+        size: the name of the study's.
         seed: of simulations and networks.
         device: ``"cpu"`` or ``"cuda"``.
         judged_by_held_out: whether simulations held out stand for test data, as in a search.
@@ -64,7 +64,7 @@ class Job:
 
     method: str
     row: Row
-    size: Size
+    size: str
     seed: int
     device: str
     judged_by_held_out: bool = False
@@ -74,6 +74,7 @@ class Job:
     def key(self) -> dict[str, Any]:
         """What tells this run from others in the result file."""
         return {
+            "size": self.size,
             "method": self.method,
             "b": self.row.terms.b,
             "simulations": self.row.terms.simulations,
@@ -88,7 +89,7 @@ class Job:
         return {
             "recipe": self.row.recipe.describe(),
             "terms": self.row.terms.describe(),
-            "size": asdict(self.size),
+            "size": asdict(choose_size(self.size)),
         }
 
 
@@ -111,6 +112,7 @@ def _data(size: Size, terms: Terms, seed: int, device: str) -> Data:
 def run_job(job: Job) -> list[dict[str, Any]]:
     """Train and measure; return the run, and the same calibrated where the terms ask for it."""
     row = job.row
+    size = choose_size(job.size)
     # Nothing but this tells one method's simulations from another's.
     of_data = Terms(
         b=row.terms.b,
@@ -119,10 +121,10 @@ def run_job(job: Job) -> list[dict[str, Any]]:
         design=row.terms.design,
         calibration="fresh" if row.terms.calibration == "fresh" else "none",
     )
-    data = _data(job.size, of_data, job.seed, job.device)
+    data = _data(size, of_data, job.seed, job.device)
     if job.judged_by_held_out:
         data = data.judged_by_held_out()
-    common = (row.recipe, job.size, row.terms, data, job.seed, job.device)
+    common = (row.recipe, size, row.terms, data, job.seed, job.device)
     about = job.key | {"settings": job.settings}
     began = time.perf_counter()
     try:
@@ -144,7 +146,7 @@ def run_job(job: Job) -> list[dict[str, Any]]:
     }
     found = [about | {"calibration": "none"} | _measured(model, data, job)]
     if job.pictures is not None:
-        keep_pictures(job.pictures, job.method, model, data, job.size.finer)
+        keep_pictures(job.pictures, job.method, model, data, size.finer)
     if row.terms.calibration != "none":
         exponent = find_exponent(*common, model=model, progress=False)
         calibrated = with_exponent(model, exponent)
@@ -154,11 +156,12 @@ def run_job(job: Job) -> list[dict[str, Any]]:
 
 def _measured(model: Any, data: Data, job: Job) -> dict[str, Any]:
     """Return what is measured of a model, and of every datum what pages read."""
-    found = measure(model, data, job.size, job.seed)
+    size = choose_size(job.size)
+    found = measure(model, data, size, job.seed)
     per_datum = found.pop("per_datum")
     if job.judged_by_held_out:
         return found
-    names = (*MEASURES, f"mmd2_0.05_{job.size.samples}")
+    names = (*MEASURES, f"mmd2_0.05_{size.samples}")
     return found | {
         "per_datum": {
             name: [float(f"{value:.{_DIGITS}g}") for value in per_datum[name]] for name in names
@@ -296,7 +299,7 @@ def run_search(
         for kind, b in asked:
             terms = _at(searched[kind][1], b, chosen)
             for recipe, seed in trials(stored.runs, kind, b, chosen).missing():
-                jobs.append(Job(kind, Row(recipe, terms), chosen, seed, device, True))
+                jobs.append(Job(kind, Row(recipe, terms), size, seed, device, True))
         if not jobs:
             return
         campaign.run(jobs, stored)
@@ -335,7 +338,7 @@ def run_comparison(
         Job(
             method,
             row,
-            chosen,
+            size,
             seed,
             device,
             pictures=pictures_of(campaign.output, name, b)

@@ -364,6 +364,7 @@ class Settings:
 class ComparedRun:
     """A row of a comparison with one seed; what failed to train was not measured."""
 
+    size: str
     method: str
     b: float
     simulations: int
@@ -383,7 +384,7 @@ class ComparedRun:
     per_datum: dict[str, list[float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        check_labels("method", [self.method, self.trial, self.calibration])
+        check_labels("method", [self.size, self.method, self.trial, self.calibration])
         check_numbers("score", [self.score, self.b])
         check_labels("per_datum", self.per_datum)
         for name, values in self.per_datum.items():

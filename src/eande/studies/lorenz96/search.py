@@ -63,8 +63,9 @@ STAGES: dict[str, Stages] = {
 # With the large encoder the search goes on from where the one with the small encoder ended.
 LARGE_STAGES: dict[str, Stages] = {
     "paper": [
-        ("temperature", (1e-2, 3e-2, 1e-1, LEARNED)),
-        ("steps", (150, 300, 600, 1_200)),
+        ("steps", (300,)),
+        ("temperature", (3e-2, 1e-1)),
+        ("steps", (150, 300, 600)),
     ],
     "ours": [("steps", _LENGTHS[1:4])],
     "nre-c": [("steps", _LENGTHS[1:4])],
