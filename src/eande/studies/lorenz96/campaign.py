@@ -17,6 +17,7 @@ from typing import Any, Self
 
 import torch
 
+from eande.foundations.checks import InputError, check_choice
 from eande.foundations.provenance import provenance
 from eande.studies.lorenz96.comparisons import (
     COMPARISONS,
@@ -36,6 +37,18 @@ from eande.studies.lorenz96.sizes import Size, choose_size
 from eande.studies.lorenz96.terms import Terms
 from eande.studies.records import StoredRuns
 from eande.training.loop import DivergedError
+
+
+@dataclass(frozen=True)
+class Unsearched(Recipe):
+    """Where a search would start that has not been run.
+
+    Args:
+        message: what to say where it is asked for.
+    """
+
+    message: str = ""
+
 
 KEY = ("size", "method", "b", "simulations", "calibration", "seed", "trial")
 # Of the history in result files.
@@ -333,7 +346,11 @@ def run_comparison(
     chosen = choose_size(size)
     stored = open_runs(campaign.output, name, device)
     found = open_runs(campaign.output, "search", device).runs
-    rows = {b: rows_of(name, b, chosen, found) for b in COMPARISONS[name].systems if b in systems}
+    rows = {
+        b: rows_of(name, b, chosen, found, methods)
+        for b in COMPARISONS[name].systems
+        if b in systems
+    }
     jobs = [
         Job(
             method,
@@ -348,7 +365,6 @@ def run_comparison(
         for seed in seeds
         for b, of_system in rows.items()
         for method, row in of_system.items()
-        if not methods or method in methods
     ]
     campaign.run(jobs, stored)
     return stored.runs
@@ -359,7 +375,32 @@ def pictures_of(output: Path, name: str, b: float) -> Path:
     return output / f"lorenz96-{name}-b{b:g}-pictures.npz"
 
 
-def rows_of(name: str, b: float, size: Size, found: Sequence[Run]) -> Rows:
-    """Return the rows of a comparison, given the runs of the search."""
-    rows = COMPARISONS[name].rows(lambda kind, system: winner(found, kind, system, size), b)
-    return {method: Row(row.recipe, _at(row.terms, b, size)) for method, row in rows.items()}
+def rows_of(
+    name: str, b: float, size: Size, found: Sequence[Run], methods: Sequence[str] = ()
+) -> Rows:
+    """Return rows of a comparison, given the runs of the search.
+
+    Args:
+        name: one of :data:`~eande.studies.lorenz96.comparisons.COMPARISONS`.
+        b: of the system.
+        size: of the networks.
+        found: runs of the search.
+        methods: names of rows; all where none is named.
+    """
+
+    def search(kind: str, system: float) -> Recipe:
+        try:
+            return winner(found, kind, system, size)
+        except InputError as error:
+            start, _ = searched_kinds()[kind]
+            return Unsearched(start.kind, start.steps, start.settings, message=str(error))
+
+    rows = COMPARISONS[name].rows(search, b)
+    for method in methods:
+        check_choice("method", method, list(rows))
+    chosen = {method: row for method, row in rows.items() if not methods or method in methods}
+    for row in chosen.values():
+        # What is not asked for need not have been searched.
+        if isinstance(row.recipe, Unsearched):
+            raise InputError(row.recipe.message)
+    return {method: Row(row.recipe, _at(row.terms, b, size)) for method, row in chosen.items()}
