@@ -56,10 +56,10 @@ def lorenz96(
     only: Annotated[
         Part,
         typer.Option(
-            help="Which comparison, or search, which goes before them; page writes "
+            help="Which comparison; search goes before any of them, and page writes "
             "docs/results/lorenz96.md from what was run."
         ),
-    ] = Part.search,
+    ] = Part.paper,
     method: Annotated[
         list[str] | None,
         typer.Option(help="Rows of the comparison, or methods to search; all by default."),

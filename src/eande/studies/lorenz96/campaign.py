@@ -28,6 +28,7 @@ from eande.studies.lorenz96.comparisons import (
 )
 from eande.studies.lorenz96.crossfit import find_exponent, with_exponent
 from eande.studies.lorenz96.data import Data, make_data
+from eande.studies.lorenz96.physics import measure_physics
 from eande.studies.lorenz96.pictures import keep_pictures
 from eande.studies.lorenz96.recipes import Recipe, train
 from eande.studies.lorenz96.ring import measure
@@ -172,8 +173,14 @@ def _measured(model: Any, data: Data, job: Job) -> dict[str, Any]:
     size = choose_size(job.size)
     found = measure(model, data, size, job.seed)
     per_datum = found.pop("per_datum")
+    found["medians"] = {
+        name.removeprefix("median_"): found.pop(name)
+        for name in list(found)
+        if name.startswith("median_")
+    }
     if job.judged_by_held_out:
         return found
+    found["physics"] = measure_physics(data)
     names = (*MEASURES, f"mmd2_0.05_{size.samples}")
     return found | {
         "per_datum": {

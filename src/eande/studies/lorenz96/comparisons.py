@@ -67,6 +67,7 @@ class Comparison:
         systems: of which it has rows.
         seeds: of simulations and networks.
         told: what differs between the terms of its rows, for the page; empty where nothing does.
+        differs: the names of those terms.
     """
 
     rows: Callable[[Winner, float], Rows]
@@ -74,6 +75,7 @@ class Comparison:
     systems: tuple[float, ...]
     seeds: int
     told: str = ""
+    differs: tuple[str, ...] = ()
 
 
 def _paper(winner: Winner, b: float) -> Rows:
@@ -227,21 +229,46 @@ COMPARISONS = {
     "paper": Comparison(_paper, "paper", SYSTEMS, 5),
     "best": Comparison(_best, "paper", SYSTEMS, 5),
     "calibrated": Comparison(
-        _calibrated, "small", SYSTEMS, 5, "the one row that says so, with further simulations"
+        _calibrated,
+        "small",
+        SYSTEMS,
+        5,
+        "the one row that says so, with further simulations",
+        ("calibration",),
     ),
     "weights": Comparison(_weights, "small", SYSTEMS, 8),
     "losses": Comparison(_losses, "small", SYSTEMS, 8),
     "bank": Comparison(_bank, "small", SYSTEMS[:1], 8),
     "ladder": Comparison(
-        _ladder, "small", SYSTEMS, 5, "from the row named so on: the ring turned, an even design"
+        _ladder,
+        "small",
+        SYSTEMS,
+        5,
+        "from the row named so on: the ring turned, an even design",
+        ("turned", "design"),
     ),
     "removed": Comparison(
-        _removed, "small", SYSTEMS, 5, "the rows without them: the ring turned, an even design"
+        _removed,
+        "small",
+        SYSTEMS,
+        5,
+        "the rows without them: the ring turned, an even design",
+        ("turned", "design"),
     ),
     "efficiency": Comparison(
-        _efficiency, "small", SYSTEMS[:1], 5, "the number of simulations, in the name of each row"
+        _efficiency,
+        "small",
+        SYSTEMS[:1],
+        5,
+        "the number of simulations, in the name of each row",
+        ("simulations", "validation"),
     ),
 }
+
+
+def row_names(name: str, b: float) -> list[str]:
+    """Return the names of a comparison's rows, in their order."""
+    return list(COMPARISONS[name].rows(lambda kind, _: searched_kinds()[kind][0], b))
 
 
 def searched_kinds() -> dict[str, tuple[Recipe, Terms]]:

@@ -7,6 +7,10 @@ from typing import Any, Literal
 from eande.diagnostics.diagnose import LEVELS
 from eande.foundations.checks import InputError, check_choice, check_count, check_positive
 from eande.studies.lorenz96.baselines import BASELINES
+from eande.studies.lorenz96.comparisons import searched_kinds
+from eande.studies.lorenz96.recipes import Recipe
+from eande.studies.lorenz96.sizes import SIZES, Size
+from eande.studies.lorenz96.terms import Terms
 from eande.studies.schema import (
     Provenance,
     check_keys,
@@ -72,6 +76,10 @@ class Measured(Trained):
 
 def _measures(samples: int) -> Iterator[str]:
     yield from ("angular_tv", "angular_tv_floor", "radial_error", "crps", "z")
+    yield from _distances(samples)
+
+
+def _distances(samples: int) -> Iterator[str]:
     for kind in ("mmd2", "mmd2_floor"):
         yield from (f"{kind}_0.01_100", f"{kind}_0.05_100", f"{kind}_0.05_{samples}")
 
@@ -351,13 +359,15 @@ MEASURES = (
 class Settings:
     """How a run was made: by which recipe, under which terms, at which size."""
 
-    recipe: dict[str, Any]
-    terms: dict[str, Any]
-    size: dict[str, Any]
+    recipe: Recipe
+    terms: Terms
+    size: Size
 
     def __post_init__(self) -> None:
-        check_labels("settings.recipe", self.recipe)
-        check_labels("settings.terms", self.terms)
+        check_labels("settings.recipe", self.recipe.settings)
+        check_labels("settings.recipe", map(str, self.recipe.settings.values()))
+        check_labels("settings.size", [self.size.encoder])
+        check_count("settings.size.samples", self.size.samples, 1)
 
 
 @dataclass
@@ -376,15 +386,19 @@ class ComparedRun:
     score: float
     seconds_training: float
     failed: str | None = None
+    parameters: int = 0
+    medians: dict[str, float] = field(default_factory=dict)
     exponent: float | None = None
     mean_log_ratio: float | None = None
     radial_z_rms: float | None = None
     coverage: dict[str, float] = field(default_factory=dict)
     fresh: Calibration | None = None
+    physics: Physics | None = None
     per_datum: dict[str, list[float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        check_labels("method", [self.size, self.method, self.trial, self.calibration])
+        check_choice("size", self.size, list(SIZES))
+        check_labels("method", [self.method, self.trial, self.calibration])
         check_numbers("score", [self.score, self.b])
         check_labels("per_datum", self.per_datum)
         for name, values in self.per_datum.items():
@@ -392,8 +406,11 @@ class ComparedRun:
         if self.failed is None:
             check_some("history", self.history)
             check_numbers("mean_log_ratio", [self.mean_log_ratio or 0.0])
+            samples = self.settings.size.samples
+            check_keys("medians", self.medians, ["angular_tv", *_distances(samples)])
+            check_numbers("medians", self.medians.values())
         if self.failed is None and not self.trial:
-            check_keys("per_datum", self.per_datum, MEASURES)
+            check_keys("per_datum", self.per_datum, [*MEASURES, f"mmd2_0.05_{samples}"])
 
 
 @dataclass
@@ -417,6 +434,9 @@ class ComparisonResults:
 
     def __post_init__(self) -> None:
         check_some("runs", self.runs)
+        if self.study == "lorenz96-search":
+            for run in self.runs:
+                check_choice("method", run.method, list(searched_kinds()))
 
 
 # By the part of the study, which names the file: lorenz96-<part>.json.

@@ -10,13 +10,13 @@ on file, and the paper's own score, Σ q̂, too.
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict
 from typing import Any, cast
 
 from eande.foundations.checks import InputError
 from eande.studies.lorenz96.comparisons import searched_kinds
 from eande.studies.lorenz96.recipes import LEARNED, Recipe
 from eande.studies.lorenz96.sizes import SIZES, Size
+from eande.studies.lorenz96.tables import recipe_of, size_of
 
 # Not among the seeds of comparisons, which count from 0.
 SEEDS = (1_000, 1_001)
@@ -80,7 +80,7 @@ def _mmd2(run: Run) -> float:
     """Return minus the median MMD² of all samples; a run that failed is the worst."""
     if run.get("failed"):
         return -math.inf
-    return -float(run[f"median_mmd2_0.05_{run['settings']['size']['samples']}"])
+    return -float(run["medians"][f"mmd2_0.05_{size_of(run).samples}"])
 
 
 # What a search chooses by: the more, the better.
@@ -92,7 +92,7 @@ JUDGES: dict[str, Callable[[Run], float]] = {
 
 def same_recipe(run: Run, recipe: Recipe) -> bool:
     """Return whether a run was made by that recipe."""
-    return run["settings"]["recipe"] == recipe.describe()
+    return recipe_of(run) == recipe
 
 
 class Trials:
@@ -151,7 +151,7 @@ class Trials:
         both = []
         for run in self.runs:
             if run["seed"] == SEEDS[0]:
-                recipe = Recipe(**run["settings"]["recipe"])
+                recipe = recipe_of(run)
                 if self.score(recipe, SEEDS[1]) is not None:
                     both.append(recipe)
         return max(both, key=self.mean, default=None)
@@ -173,7 +173,7 @@ def trials(runs: Iterable[Run], kind: str, b: float, size: Size) -> Trials:
     if size == SIZES["paper"]:
         start = trials(of_kind, kind, b, SIZES["small"]).winner() or start
         stages = LARGE_STAGES.get(kind, [])
-    own = [run for run in of_kind if run["settings"]["size"] == asdict(size)]
+    own = [run for run in of_kind if size_of(run) == size]
     return Trials(start, stages, own, terms.judged_by)
 
 

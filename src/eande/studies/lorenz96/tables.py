@@ -1,9 +1,28 @@
-"""A line about every run of the Lorenz 96 study, for a terminal, and what tables are made of."""
+"""What runs of the Lorenz 96 study say: how they were made, in a line, in a table."""
 
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+
+from eande.studies.lorenz96.recipes import Recipe
+from eande.studies.lorenz96.sizes import Size
+from eande.studies.lorenz96.terms import Terms
+
+
+def recipe_of(run: Mapping[str, Any]) -> Recipe:
+    """Return how a run was trained."""
+    return Recipe(**run["settings"]["recipe"])
+
+
+def terms_of(run: Mapping[str, Any]) -> Terms:
+    """Return what a run got."""
+    return Terms(**run["settings"]["terms"])
+
+
+def size_of(run: Mapping[str, Any]) -> Size:
+    """Return how much work a run was."""
+    return Size(**run["settings"]["size"])
 
 
 def run_line(run: Mapping[str, Any]) -> str:
@@ -14,11 +33,12 @@ def run_line(run: Mapping[str, Any]) -> str:
     if run.get("failed"):
         return f"{what}: {run['failed']}"
     best = max(run["history"], key=lambda record: record["held_out_log_ratio"])
-    mmd = [value for name, value in run.items() if name.startswith("median_mmd2_0.05_")]
+    medians = run["medians"]
+    mmd2 = medians[f"mmd2_0.05_{size_of(run).samples}"]
     return (
         f"{what}, {run['seconds_training']:.0f} s: {run['score']:.2f} held out (epoch "
-        f"{best['epoch']}), {run['mean_log_ratio']:.2f} nats, MMD² {mmd[-1]:.4f}, "
-        f"angle {run['median_angular_tv']:.3f}, z {run['radial_z_rms']:.2f}"
+        f"{best['epoch']}), {run['mean_log_ratio']:.2f} nats, MMD² {mmd2:.4f}, "
+        f"angle {medians['angular_tv']:.3f}, z {run['radial_z_rms']:.2f}"
     )
 
 

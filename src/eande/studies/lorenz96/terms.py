@@ -9,6 +9,8 @@ import math
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
+from eande.foundations.checks import check_choice, check_count
+from eande.simulation.simulate import DESIGNS
 from eande.studies.lorenz96.sizes import Size
 
 # One constant exponent of all posteriors: none; from simulations left out by five fold models each;
@@ -47,6 +49,15 @@ class Terms:
     looks: int = 50
     judged_by: str = "log_ratio"
     calibration: str = "none"
+
+    def __post_init__(self) -> None:
+        check_count("simulations", self.simulations, 1)
+        check_count("validation", self.validation, 1)
+        check_count("looks", self.looks, 1)
+        check_choice("design", self.design, DESIGNS)
+        check_choice("select_by", self.select_by, ("log_ratio", "density"))
+        check_choice("judged_by", self.judged_by, ("log_ratio", "mmd2"))
+        check_choice("calibration", self.calibration, CALIBRATIONS)
 
     def at(self, size: Size) -> Self:
         """Return the terms of a size, which may allow for fewer simulations."""

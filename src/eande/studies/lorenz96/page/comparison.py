@@ -1,4 +1,4 @@
-"""The page's section on the main table, and on the same for the system as printed."""
+"""The page's section on the main table under older terms, and for the system as printed."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -44,7 +44,7 @@ def comparison_section(content: dict[str, Any], results: Path, pages: Path) -> l
         title="Distance to the reference circle",
     )
     return [
-        f"## {'The printed system, b = 1' if used['b'] == 1 else 'Main comparison'}\n",
+        f"## {'The printed system, b = 1' if used['b'] == 1 else 'The main table'}\n",
         f"{used['simulations']} simulations to train, {used['validation']} to select, "
         f"{used['calibration']} to calibrate; encoder {used['encoder']}. Fewest effective prior "
         f"draws of any posterior: {min(run['fewest_effective_draws'] for run in runs):.0f}.\n",
