@@ -99,6 +99,22 @@ def test_every_method_is_calibrated_alike(tmp_path):
     assert "NRE-C, uncalibrated" in written
 
 
+def test_runs_on_file_that_were_made_in_another_way_are_refused(tmp_path):
+    arguments = ("--system", "cited", "--seeds", "1", "--method", "E&E (the paper's)")
+    lorenz96("paper", tmp_path, *arguments)
+    path = tmp_path / "lorenz96-paper.json"
+    content = json.loads(path.read_text())
+    content["runs"][0]["settings"]["recipe"]["settings"]["temperature"] = 0.5
+    path.write_text(json.dumps(content))
+    said = refused(
+        *("reproduce", "lorenz96", "--size", "toy", "--device", "cpu", "--only", "paper"),
+        *("--output", str(tmp_path), *arguments),
+    )
+    assert "temperature 0.03, view_weight 0.2" in said
+    assert "got one with steps 600, temperature 0.5" in said
+    assert json.loads(path.read_text()) == content
+
+
 def test_a_search_of_two_processes_is_that_of_one(tmp_path):
     for workers in ("1", "2"):
         folder = tmp_path / workers

@@ -22,7 +22,12 @@ from eande.studies.synthetic.tables import results_table, run_line, summarize
 
 RESULTS = Path(__file__).parents[2] / "results"
 KINDS = {"synthetic": SyntheticResults, "synthetic-paper": SyntheticResults, "sbibm": SbibmResults}
-KINDS |= {f"lorenz96-{part}": kind for part, kind in lorenz96.KINDS.items()}
+# Of the parts of that study, those that were run.
+KINDS |= {
+    f"lorenz96-{part}": kind
+    for part, kind in lorenz96.KINDS.items()
+    if (RESULTS / f"lorenz96-{part}.json").exists()
+}
 COMPARED = [name for name, kind in KINDS.items() if kind is lorenz96.ComparisonResults]
 
 
@@ -32,10 +37,7 @@ def kind_of(path):
 
 def small(name):
     """A stored document, with few runs and few numbers in each."""
-    path = RESULTS / f"{name}.json"
-    if name in COMPARED and not path.exists():  # its runs are yet to be made
-        return small("lorenz96-paper") | {"study": name}
-    content = json.loads(path.read_text())
+    content = json.loads((RESULTS / f"{name}.json").read_text())
     if "runs" in content:
         content["runs"] = content["runs"][:: max(1, len(content["runs"]) // 6)][:6]
         for run in content["runs"]:

@@ -35,6 +35,7 @@ from eande.studies.lorenz96.ring import measure
 from eande.studies.lorenz96.schema import KINDS, MEASURES
 from eande.studies.lorenz96.search import LARGE_STAGES, STAGES, Run, trials, winner
 from eande.studies.lorenz96.sizes import Size, choose_size
+from eande.studies.lorenz96.tables import recipe_of, size_of, terms_of
 from eande.studies.lorenz96.terms import Terms
 from eande.studies.records import StoredRuns
 from eande.training.loop import DivergedError
@@ -239,8 +240,21 @@ class Campaign:
             self.pool.shutdown(cancel_futures=True)
 
     def run(self, jobs: Sequence[Job], stored: StoredRuns) -> None:
-        """Run those jobs that the file does not hold, and add them to it."""
-        waiting = [job for job in jobs if stored.find(**job.key) is None]
+        """Run those jobs that the file does not hold, and add them to it.
+
+        A run on file that was made in another way is refused: a table of both would be of neither.
+        """
+        waiting = []
+        for job in jobs:
+            found = stored.find(**job.key)
+            if found is None:
+                waiting.append(job)
+            elif _made_by(found) != (job.row.recipe, job.row.terms, choose_size(job.size)):
+                raise InputError(
+                    f"{stored.path}: expected a run of {job.method}, seed {job.seed}, with "
+                    f"{name_trial(job.row.recipe)}, got one with {name_trial(recipe_of(found))}, "
+                    "under other terms or of another size; move it away, or use another --output"
+                )
         if self.pool is None:
             _calm()
             for job in waiting:
@@ -264,6 +278,10 @@ class Campaign:
         for run in runs:
             stored.add(run)
             self.report(run)
+
+
+def _made_by(run: Run) -> tuple[Recipe, Terms, Size]:
+    return recipe_of(run), terms_of(run), size_of(run)
 
 
 def _calm() -> None:
