@@ -91,6 +91,36 @@ def test_the_benchmark_table_quotes_the_results():
         assert f"| {name} | {' | '.join(cells)} |" in RESULTS
 
 
+def test_the_table_of_rounds_quotes_its_file():
+    summary = json.loads((ROOT / "results" / "rounds-sbibm.json").read_text())["summary"]
+    rows = RESULTS.partition("| task, simulations |")[2].partition("\n\n")[0].splitlines()[2:]
+    for task, budgets in summary.items():
+        for simulations, found in budgets.items():
+            (row,) = (one for one in rows if one.startswith(f"| {task}, {int(simulations):,} |"))
+            rows.remove(row)
+            many = {1: "the first", 10: "all ten"}
+            count = len(found["observations"])
+            assert f"| {many.get(count, f'{count} of ten')} | {found['score']:.3f} |" in row
+            fit = found["amortised_score"]
+            assert row.split(" | ")[3] == ("–" if fit is None else f"{fit:.3f}")
+            assert row.endswith(f"| {found['exact_mass_cut_off']:.2%} |")
+    assert not rows
+
+
+def test_the_common_benchmark_has_the_seeds_that_are_told():
+    runs = json.loads((ROOT / "results" / "sbibm.json").read_text())["runs"]
+    for simulations, seeds in ((1_000, {0, 1, 2}), (10_000, {0})):
+        for task in TASKS:
+            found = {
+                run["seed"]
+                for run in runs
+                if (run["method"], run["task"], run["simulations"]) == ("eande", task, simulations)
+            }
+            assert found in (seeds, set())
+    assert "mean over three seeds at 1,000 simulations and one seed at 10,000" in RESULTS
+    assert "with one default for all, three seeds" in README
+
+
 def mean_over_seeds(content, task, simulations):
     found = [
         run["median"]
