@@ -22,7 +22,7 @@ PARTS = [
     ("simulation.py", ["--only", "executors,memory,reading"]),
     ("diagnostics.py", []),
     ("samplers.py", []),
-    ("similarities.py", []),
+    ("similarities.py", ["--only", "*/two_moons/*", "mixture/oscillation/*"]),
     ("losses.py", []),
     ("c2st.py", []),
     ("lorenz96_diagnostics.py", []),
