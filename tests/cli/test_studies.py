@@ -57,7 +57,7 @@ def test_the_lorenz96_study_searches_and_compares_at_toy_size(tmp_path):
     content = json.loads(path.read_text())
     tried = [run["settings"]["recipe"]["settings"] for run in content["runs"]]
     for setting, values in (
-        ("temperature", {1e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, "learned"}),
+        ("temperature", {1e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1}),
         ("view_weight", {0.0, 0.2, 0.4, 0.6, 0.8, 1.0}),
         ("embedding_dimension", {128, 256, 512}),
     ):
@@ -133,9 +133,11 @@ def test_a_row_whose_search_was_not_run_is_refused(tmp_path):
         *("reproduce", "lorenz96", "--size", "small", "--device", "cpu"),
         *("--output", str(tmp_path), "--only", "best"),
     )
-    assert "expected a folder with the search of paper for b = 10" in said
-    said = refused("reproduce", "lorenz96", "--size", "toy", "--only", "best", "--method", "magic")
-    assert "method: expected one of" in said
+    assert "expected a folder with the search of paper, turned for b = 10, size small" in said
+    for part in ("best", "search"):
+        silly = ("--only", part, "--method", "magic", "--output", str(tmp_path))
+        said = refused("reproduce", "lorenz96", "--size", "toy", "--device", "cpu", *silly)
+        assert "method: expected one of" in said
 
 
 @pytest.mark.filterwarnings("ignore::eande.foundations.checks.EandeWarning")

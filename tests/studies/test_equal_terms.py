@@ -1,15 +1,18 @@
 """The Lorenz 96 study: all methods of a comparison get the same, by construction and on file."""
 
 import json
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 import torch
 
+from eande.foundations.checks import InputError
 from eande.studies.lorenz96.comparisons import COMPARISONS, searched_kinds
 from eande.studies.lorenz96.data import make_data
 from eande.studies.lorenz96.page.page import write_page
 from eande.studies.lorenz96.recipes import OURS, PAPER, Recipe, fit_settings
+from eande.studies.lorenz96.search import SEEDS, STAGES, trials, winner
 from eande.studies.lorenz96.sizes import SIZES
 from eande.studies.lorenz96.terms import Terms
 from eande.training.settings import FitSettings
@@ -25,7 +28,7 @@ def differing(terms):
 def test_rows_differ_in_nothing_but_what_the_page_tells(name):
     comparison = COMPARISONS[name]
     for b in comparison.systems:
-        rows = comparison.rows(lambda kind, _: searched_kinds()[kind][0], b)
+        rows = comparison.rows(lambda kind, _: searched_kinds()[kind].start, b)
         assert len(rows) > 2
         found = differing([row.terms.describe() for row in rows.values()])
         assert found == set(comparison.differs)
@@ -57,9 +60,9 @@ def test_no_table_uses_the_seeds_of_the_search():
 
 def test_the_papers_recipe_is_the_papers_settings():
     """Nothing stands between the row of the paper's method and ``FitSettings.paper``."""
-    terms = Terms(looks=50)
+    terms = Terms(looks=50, select_by="density")
     found = fit_settings(Recipe("eande", 300, PAPER), SIZES["paper"], terms, 500, 7, "cpu")
-    assert found == FitSettings.paper(
+    exact = FitSettings.paper(
         0.03,
         0.2,
         128,
@@ -70,8 +73,50 @@ def test_the_papers_recipe_is_the_papers_settings():
         device="cpu",
         seed=7,
     )
+    assert found.similarity.temperature == exact.similarity.temperature == pytest.approx(0.03)
+    assert replace(found, similarity=exact.similarity) == exact
     ours = fit_settings(Recipe("eande", 300, OURS), SIZES["paper"], terms, 500, 7, "cpu")
     assert (ours.repulsion, ours.ema, found.ema) == ("encoder", 0.98, None)
+
+
+def tried(kind, size, scores):
+    """Make runs of a search: a score for each number of steps and seed."""
+    searched = searched_kinds()[kind]
+    return [
+        {
+            "method": kind,
+            "b": 10.0,
+            "seed": seed,
+            "score": score,
+            "settings": {
+                "recipe": searched.start.changed(steps=steps).describe(),
+                "terms": searched.terms.describe(),
+                "size": asdict(SIZES[size]),
+            },
+        }
+        for (steps, seed), score in scores.items()
+    ]
+
+
+def test_a_search_that_has_not_ended_has_no_winner():
+    first, second = SEEDS
+    lengths = dict(STAGES["ours"])["steps"]
+    scores = {(steps, first): steps / 1e4 for steps in lengths}
+    best = sorted(lengths)[-2:]
+    for steps in best:
+        runs = tried("ours", "small", scores)
+        assert trials(runs, "ours", 10.0, SIZES["small"]).missing()
+        with pytest.raises(InputError, match="got none that has ended"):
+            winner(runs, "ours", 10.0, SIZES["small"])
+        # With the second seed the shorter one is better.
+        scores[steps, second] = -steps / 1e3
+    runs = tried("ours", "small", scores)
+    found = trials(runs, "ours", 10.0, SIZES["small"])
+    assert found.missing() == []
+    assert found.winner().steps == best[0]
+    assert winner(runs, "ours", 10.0, SIZES["small"]).steps == best[0]
+    with pytest.raises(InputError, match="size paper"):
+        winner(runs, "ours", 10.0, SIZES["paper"])
 
 
 def test_data_depend_on_terms_and_seed_alone():
@@ -94,4 +139,4 @@ def test_the_page_says_what_differs(tmp_path):
     for name, comparison in COMPARISONS.items():
         if comparison.told and (RESULTS / f"lorenz96-{name}.json").exists():
             assert f"What differs: {comparison.told}." in written
-    assert "All rows: 500 simulations to train and 50 held out" in written
+    assert "All rows: 500 simulations to train; 50 held out; draws of the prior" in written

@@ -189,11 +189,13 @@ class StoredRuns:
             self._take_up()
             if self._key(run) in map(self._key, self.runs):
                 return
-            self.runs.append(run)
+            # What is refused is not among them afterwards.
+            runs = [*self.runs, run]
             if self._in_order:
-                self.runs.sort(key=self._key)
-            content = self._beside | self.head | self._summary(self.runs) | {"runs": self.runs}
+                runs.sort(key=self._key)
+            content = self._beside | self.head | self._summary(runs) | {"runs": runs}
             write_results(self.path, content, self._kind)
+            self.runs = runs
             self._seen = _identity(self.path)
 
     def _key(self, run: Mapping[str, Any]) -> tuple[Any, ...]:

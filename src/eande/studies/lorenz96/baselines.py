@@ -45,7 +45,7 @@ from eande.simulators.lorenz96 import Lorenz96
 from eande.studies.lorenz96.data import Data
 from eande.studies.lorenz96.networks import make_encoder, make_views
 from eande.studies.lorenz96.sizes import Size
-from eande.studies.lorenz96.terms import Terms, epochs_of
+from eande.studies.lorenz96.terms import Terms, epochs_of, validate_every
 from eande.studies.lorenz96.through_sbi import PAIRS_AT_ONCE, Head, make_head, make_loss
 from eande.training.batches import Batch, Batches
 from eande.training.checkpoints import CheckpointStore
@@ -436,7 +436,7 @@ def _loop_settings(
         gradient_clip=own.gradient_clip,
         ema=own.ema,
         epochs=epochs,
-        validate_every=max(1, epochs // terms.looks),
+        validate_every=validate_every(epochs, terms.looks),
         select_by=terms.select_by,
         device=device,
         precision="bf16-mixed" if device == "cuda" else "32-true",

@@ -2,15 +2,15 @@
 
 A run is a row of a comparison with a seed. It is trained, measured, and added to the result file of
 its comparison at once: a campaign that was stopped goes on where it was, and several processes may
-work on one file.
+add to one file, if each has methods or systems of its own: what two of them do is kept once.
 """
 
 import time
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Self
@@ -33,11 +33,11 @@ from eande.studies.lorenz96.pictures import keep_pictures
 from eande.studies.lorenz96.recipes import Recipe, train
 from eande.studies.lorenz96.ring import measure
 from eande.studies.lorenz96.schema import KINDS, MEASURES
-from eande.studies.lorenz96.search import LARGE_STAGES, STAGES, Run, trials, winner
+from eande.studies.lorenz96.search import Run, stages_of, trials, winner
 from eande.studies.lorenz96.sizes import Size, choose_size
 from eande.studies.lorenz96.tables import recipe_of, size_of, terms_of
 from eande.studies.lorenz96.terms import Terms
-from eande.studies.records import StoredRuns
+from eande.studies.records import StoredRuns, read_results
 from eande.training.loop import DivergedError
 
 
@@ -163,7 +163,11 @@ def run_job(job: Job) -> list[dict[str, Any]]:
     if job.pictures is not None:
         keep_pictures(job.pictures, job.method, model, data, size.finer)
     if row.terms.calibration != "none":
-        exponent = find_exponent(*common, model=model, progress=False)
+        try:
+            exponent = find_exponent(*common, model=model, progress=False)
+        except DivergedError as error:
+            # The full fit is kept; a fold's did not learn.
+            return [*found, about | {"failed": str(error)}]
         calibrated = with_exponent(model, exponent)
         found.append(about | {"exponent": exponent} | _measured(calibrated, data, job))
     return found
@@ -255,24 +259,30 @@ class Campaign:
                     f"{name_trial(job.row.recipe)}, got one with {name_trial(recipe_of(found))}, "
                     "under other terms or of another size; move it away, or use another --output"
                 )
-        if self.pool is None:
-            _calm()
-            for job in waiting:
-                if self.over:
-                    return
-                self._add(run_job(job), stored)
-            return
-        futures = [self.pool.submit(_run_until, job, self.until) for job in waiting]
-        failed = []
-        for future in as_completed(futures):
-            error = future.exception()
-            if error is None:
-                self._add(future.result(), stored)
-            else:
-                failed.append(error)
-        if failed:
+        errors = []
+        for finished in self._finished(waiting, stored):
+            try:
+                self._add(finished(), stored)
+            except Exception as error:
+                errors.append(error)
+        if errors:
             # After the others, which are kept.
-            raise failed[0]
+            raise errors[0]
+
+    def _finished(
+        self, jobs: Sequence[Job], stored: StoredRuns
+    ) -> Iterator[Callable[[], list[dict[str, Any]]]]:
+        """Yield for every job, in the order in which they end, what returns its runs."""
+        if self.pool is not None:
+            futures = [self.pool.submit(_run_until, job, self.until) for job in jobs]
+            for future in as_completed(futures):
+                yield future.result
+            return
+        _calm()
+        for job in jobs:
+            # Another process may have made it meanwhile.
+            if not self.over and stored.find(**job.key) is None:
+                yield partial(run_job, job)
 
     def _add(self, runs: Iterable[dict[str, Any]], stored: StoredRuns) -> None:
         for run in runs:
@@ -318,24 +328,27 @@ def run_search(
         campaign: that runs them.
         size: one of :data:`~eande.studies.lorenz96.sizes.SIZES`.
         device: ``"cpu"`` or ``"cuda"``.
-        kinds: which, all where none is named.
+        kinds: which of those that have stages at this size, all where none is named.
         systems: b, of those that are searched for each.
     """
     chosen = choose_size(size)
+    stages = stages_of(chosen)
+    for kind in kinds:
+        check_choice("method", kind, list(stages))
     stored = open_runs(campaign.output, "search", device)
     searched = searched_kinds()
-    stages = LARGE_STAGES if size == "paper" else STAGES
     asked = [
         (kind, b)
         for kind in kinds or stages
         for b in systems
+        # How many simulations a posterior needs is asked of one system.
         if b == SYSTEMS[0] or "2000" not in kind
     ]
     while not campaign.over:
         stored.find(seed=-1)  # what other processes have added
         jobs = []
         for kind, b in asked:
-            terms = _at(searched[kind][1], b, chosen)
+            terms = _at(searched[kind].terms, b, chosen)
             for recipe, seed in trials(stored.runs, kind, b, chosen).missing():
                 jobs.append(Job(kind, Row(recipe, terms), size, seed, device, True))
         if not jobs:
@@ -370,7 +383,14 @@ def run_comparison(
     """
     chosen = choose_size(size)
     stored = open_runs(campaign.output, name, device)
-    found = open_runs(campaign.output, "search", device).runs
+    for run in stored.runs:
+        if run["size"] != size:
+            raise InputError(
+                f"{stored.path}: expected runs of size {size}, got one of size {run['size']}; "
+                "move it away, or use another --output"
+            )
+    path = campaign.output / "lorenz96-search.json"
+    found = read_results(path, KINDS["search"])["runs"] if path.exists() else []
     rows = {
         b: rows_of(name, b, chosen, found, methods)
         for b in COMPARISONS[name].systems
@@ -417,7 +437,7 @@ def rows_of(
         try:
             return winner(found, kind, system, size)
         except InputError as error:
-            start, _ = searched_kinds()[kind]
+            start = searched_kinds()[kind].start
             return Unsearched(start.kind, start.steps, start.settings, message=str(error))
 
     rows = COMPARISONS[name].rows(search, b)

@@ -19,7 +19,7 @@ from eande.studies.lorenz96.baselines import BASELINES, train_baseline
 from eande.studies.lorenz96.data import Data
 from eande.studies.lorenz96.networks import make_encoder, make_views
 from eande.studies.lorenz96.sizes import Size
-from eande.studies.lorenz96.terms import Terms, epochs_of
+from eande.studies.lorenz96.terms import Terms, epochs_of, validate_every
 from eande.training.fit import fit
 from eande.training.settings import FitSettings
 
@@ -147,7 +147,7 @@ def fit_settings(
             "width": size.width,
             "blocks": size.blocks,
             "epochs": epochs,
-            "validate_every": max(1, epochs // terms.looks),
+            "validate_every": validate_every(epochs, terms.looks),
             "select_by": terms.select_by,
             "precision": "bf16-mixed" if device == "cuda" else "32-true",
             "compile": device == "cuda",

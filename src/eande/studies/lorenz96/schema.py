@@ -434,9 +434,13 @@ class ComparisonResults:
 
     def __post_init__(self) -> None:
         check_some("runs", self.runs)
-        if self.study == "lorenz96-search":
-            for run in self.runs:
+        for run in self.runs:
+            if self.study == "lorenz96-search":
                 check_choice("method", run.method, list(searched_kinds()))
+            elif run.size != self.runs[0].size:
+                raise InputError(
+                    f"runs: expected all of size {self.runs[0].size}, got one of size {run.size}"
+                )
 
 
 # By the part of the study, which names the file: lorenz96-<part>.json.

@@ -3,9 +3,9 @@
 A method starts from its recipe, and one setting after the other takes the value with the best
 held-out score. A first seed tries all values; a second one those that did best, and the mean of the
 two decides. All runs are kept in ``lorenz96-search.json``; the winner of a method is the recipe of
-the best mean among those run with both seeds. The terms say what the score is: the mean log ratio
-of the pairs held out, or MMD² to the reference of the simulations held out. Both are of every run
-on file, and the paper's own score, Σ q̂, too.
+the best mean among those run with both seeds, and there is none before the search has ended. The
+score is the mean log ratio of the pairs held out, or MMD² to the reference of the simulations held
+out. Both are of every run on file, and the paper's own score, Σ q̂, too.
 """
 
 import math
@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from eande.foundations.checks import InputError
 from eande.studies.lorenz96.comparisons import searched_kinds
-from eande.studies.lorenz96.recipes import LEARNED, Recipe
+from eande.studies.lorenz96.recipes import Recipe
 from eande.studies.lorenz96.sizes import SIZES, Size
 from eande.studies.lorenz96.tables import recipe_of, size_of
 
@@ -28,11 +28,16 @@ _LENGTHS = (300, 600, 1_200, 2_000, 4_000)
 # The paper's ranges and beyond.
 STAGES: dict[str, Stages] = {
     "paper": [
-        ("temperature", (1e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, LEARNED)),
+        ("temperature", (1e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1)),
         ("steps", (150, 300, 600, 1_200, 2_000)),
         ("view_weight", (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)),
         ("embedding_dimension", (128, 256, 512)),
-        ("temperature", (1e-2, 3e-2, 1e-1, LEARNED)),
+        ("temperature", (1e-2, 3e-2, 1e-1)),
+    ],
+    "paper, turned": [
+        ("temperature", (1e-2, 3e-2, 1e-1)),
+        ("steps", _LENGTHS[:4]),
+        ("view_weight", (0.0, 0.2, 0.6)),
     ],
     "ours": [("steps", _LENGTHS)],
     "nre-c": [
@@ -51,8 +56,8 @@ STAGES: dict[str, Stages] = {
     "critic": [("learning_rate", (3e-4, 1e-3, 3e-3)), ("steps", _LENGTHS[1:4])],
     # Its length is the paper's.
     "nre-c as printed": [("gamma", (1e-4, 1e-3, 1e-2, 1e-1)), ("classes", (4, 8, 12, 16))],
-    "paper at 2000": [
-        ("temperature", (1e-2, 3e-2, 1e-1, LEARNED)),
+    "paper, turned at 2000": [
+        ("temperature", (1e-2, 3e-2, 1e-1)),
         ("steps", (600, 2_000, 4_000)),
     ],
     "ours at 2000": [("steps", _LENGTHS[1:])],
@@ -60,7 +65,8 @@ STAGES: dict[str, Stages] = {
     "npe-c at 2000": [("steps", (2_400, 4_800, 9_600))],
 }
 
-# With the large encoder the search goes on from where the one with the small encoder ended.
+# With the large encoder, which takes ten times as long. What is not in it has the settings found
+# with the small one.
 LARGE_STAGES: dict[str, Stages] = {
     "paper": [
         ("steps", (300,)),
@@ -146,7 +152,7 @@ class Trials:
         scores = [self.score(recipe, seed) for seed in SEEDS]
         return sum(score for score in scores if score is not None) / len(SEEDS)
 
-    def winner(self) -> Recipe | None:
+    def best(self) -> Recipe | None:
         """Return the recipe with the best mean among those run with both seeds, None where none."""
         both = []
         for run in self.runs:
@@ -156,6 +162,15 @@ class Trials:
                     both.append(recipe)
         return max(both, key=self.mean, default=None)
 
+    def winner(self) -> Recipe | None:
+        """Return what the search has found, None before it has ended."""
+        return None if self.missing() else self.best()
+
+
+def stages_of(size: Size) -> Mapping[str, Stages]:
+    """Return the stages of all searches at a size, by what they search."""
+    return LARGE_STAGES if size == SIZES["paper"] else STAGES
+
 
 def trials(runs: Iterable[Run], kind: str, b: float, size: Size) -> Trials:
     """Return the trials of one search among the runs of a file.
@@ -164,24 +179,18 @@ def trials(runs: Iterable[Run], kind: str, b: float, size: Size) -> Trials:
         runs: of ``lorenz96-search.json``.
         kind: of what :func:`~eande.studies.lorenz96.comparisons.searched_kinds` has.
         b: of the system.
-        size: of the networks. With the large encoder the search starts from the winner of that with
-            the small one.
+        size: of the networks.
     """
-    of_kind = [run for run in runs if run["method"] == kind and run["b"] == b]
-    start, terms = searched_kinds()[kind]
-    stages = STAGES[kind]
-    if size == SIZES["paper"]:
-        start = trials(of_kind, kind, b, SIZES["small"]).winner() or start
-        stages = LARGE_STAGES.get(kind, [])
-    own = [run for run in of_kind if size_of(run) == size]
-    return Trials(start, stages, own, terms.judged_by)
+    own = [run for run in runs if run["method"] == kind and run["b"] == b and size_of(run) == size]
+    searched = searched_kinds()[kind]
+    return Trials(searched.start, stages_of(size).get(kind, ()), own, searched.judged_by)
 
 
-def winner(runs: Iterable[Run], kind: str, b: float, size: Size) -> Recipe:
+def winner(runs: Sequence[Run], kind: str, b: float, size: Size) -> Recipe:
     """Return the recipe that a search has found.
 
-    A method is searched at the size of its comparison; where that search has not been run, the one
-    with the small encoder stands for it, and sizes of tests begin without any.
+    A method is searched at the size of its comparison, or with the small encoder where there is no
+    such search; sizes of tests begin without any.
 
     Args:
         runs: of ``lorenz96-search.json``.
@@ -189,13 +198,15 @@ def winner(runs: Iterable[Run], kind: str, b: float, size: Size) -> Recipe:
         b: of the system.
         size: of the comparison.
     """
-    own = trials(runs, kind, b, size)
-    found = own.winner()
-    if found is not None:
-        return found
-    if size in (SIZES["toy"], SIZES["smoke"]) or own.start != searched_kinds()[kind][0]:
-        return own.start
-    raise InputError(
-        f"output: expected a folder with the search of {kind} for b = {b:g}, "
-        "lorenz96-search.json, got none of its runs; run the part search first"
-    )
+    if size in (SIZES["toy"], SIZES["smoke"]):
+        own = trials(runs, kind, b, size)
+        return own.winner() or own.start
+    searched = size if kind in stages_of(size) else SIZES["small"]
+    found = trials(runs, kind, b, searched).winner()
+    if found is None:
+        name = "paper" if searched == SIZES["paper"] else "small"
+        raise InputError(
+            f"output: expected a folder with the search of {kind} for b = {b:g}, size {name}, "
+            "lorenz96-search.json, got none that has ended; run --only search first"
+        )
+    return found

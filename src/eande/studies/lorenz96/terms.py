@@ -31,8 +31,6 @@ class Terms:
         select_by: the score of held-out pairs that picks the weights: ``"log_ratio"``, its mean, or
             ``"density"``, the paper's sum of posterior densities.
         looks: at the held-out pairs during training, evenly spaced.
-        judged_by: what a search chooses settings by, of the simulations held out: ``"log_ratio"``,
-            the largest, or ``"mmd2"``, the smallest median of MMD² to the reference.
         calibration: one of ``CALIBRATIONS``.
 
     Example:
@@ -47,7 +45,6 @@ class Terms:
     turned: bool = False
     select_by: str = "log_ratio"
     looks: int = 50
-    judged_by: str = "log_ratio"
     calibration: str = "none"
 
     def __post_init__(self) -> None:
@@ -56,7 +53,6 @@ class Terms:
         check_count("looks", self.looks, 1)
         check_choice("design", self.design, DESIGNS)
         check_choice("select_by", self.select_by, ("log_ratio", "density"))
-        check_choice("judged_by", self.judged_by, ("log_ratio", "mmd2"))
         check_choice("calibration", self.calibration, CALIBRATIONS)
 
     def at(self, size: Size) -> Self:
@@ -70,6 +66,16 @@ class Terms:
     def describe(self) -> dict[str, Any]:
         """Return all of them, for result files."""
         return asdict(self)
+
+
+def validate_every(epochs: int, looks: int) -> int:
+    """Return how many epochs lie between looks, of which there are at most so many.
+
+    Example:
+        >>> validate_every(75, looks=50)
+        2
+    """
+    return math.ceil(epochs / looks)
 
 
 def epochs_of(steps: int, simulations: int, batch_size: int) -> int:

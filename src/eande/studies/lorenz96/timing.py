@@ -121,7 +121,8 @@ def count(network: torch.nn.Module) -> int:
 
 def _new_file(name: str, size: str, chosen: Size, output: Path, device: str) -> ResultFile:
     path = output / f"{name}.json"
-    head = {"study": name, "size": size, "device": device, "settings": asdict(chosen)}
+    settings = asdict(chosen) | {"epochs": min(PAPER_STEPS, chosen.most_steps)}
+    head = {"study": name, "size": size, "device": device, "settings": settings}
     kind = KINDS[name.removeprefix("lorenz96-")]
     check_head(path, head, kind)
     return ResultFile(path, kind, **head, provenance=provenance("numba", "sbi"))

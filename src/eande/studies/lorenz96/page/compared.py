@@ -23,6 +23,8 @@ from eande.studies.lorenz96.ring import REGIONS
 from eande.studies.lorenz96.tables import size_of, terms_of
 from eande.studies.markdown import table
 
+_UNCALIBRATED = ", uncalibrated"
+
 
 @dataclass(frozen=True)
 class Shown:
@@ -55,6 +57,10 @@ def _without_bank(name: str, names: Sequence[str]) -> str:
     return name.removesuffix(" and a bank") if name.endswith(" and a bank") else names[0]
 
 
+def _before_calibration(name: str, _: Sequence[str]) -> str:
+    return name if name.endswith(_UNCALIBRATED) else name + _UNCALIBRATED
+
+
 def _same_number(name: str, _: Sequence[str]) -> str:
     return f"E&E,{name.rpartition(',')[2]}"
 
@@ -62,9 +68,9 @@ def _same_number(name: str, _: Sequence[str]) -> str:
 SHOWN = {
     "paper": Shown(
         "The paper's method",
-        "The paper's method as printed (`FitSettings.paper`), and the baselines at the paper's "
-        "settings. The paper reports a median MMD² (σ = 0.05, 2,000 samples) of 0.0032 and an "
-        "angular distance of 0.090.",
+        "The paper's method (`FitSettings.paper`, but for the score that selects the weights, "
+        "which all rows share), and the baselines at the paper's settings. The paper reports a "
+        "median MMD² (σ = 0.05, 2,000 samples) of 0.0032 and an angular distance of 0.090.",
         _first,
     ),
     "best": Shown(
@@ -78,7 +84,7 @@ SHOWN = {
         "One exponent each",
         "Every method before and after one constant exponent, found by cross-fitting on the "
         "simulations it was trained on.",
-        _first,
+        _before_calibration,
     ),
     "efficiency": Shown(
         "How many simulations",
@@ -154,25 +160,30 @@ def compared_section(content: dict[str, Any], results: Path, pages: Path) -> lis
 def _row(run: Run) -> str:
     """Return the name of a run's row; a method before its calibration has one of its own."""
     before = run["calibration"] == "none" and terms_of(run).calibration != "none"
-    return f"{run['method']}, uncalibrated" if before else run["method"]
+    return run["method"] + _UNCALIBRATED if before else run["method"]
 
 
 def _terms(name: str, runs: Sequence[Run]) -> str:
     """Say what every row got, and what differs between rows."""
     one = terms_of(runs[0])
     size = size_of(runs[0])
-    views = "the ring turned at random" if one.turned else "windows at random places"
-    chosen = {"log_ratio": "the mean log ratio", "density": "the paper's Σ q̂"}[one.select_by]
-    judged = {"log_ratio": "the same score", "mmd2": "MMD² to the reference"}[one.judged_by]
-    said = (
-        f"All rows: {one.simulations} simulations to train and {one.validation} held out, "
-        f"{'draws of the prior' if one.design == 'random' else 'an even design'}; {views}; "
-        f"weights of the best of {one.looks} looks at the simulations held out, by {chosen}; "
-        f"settings searched on other seeds, by {judged}; encoder {size.encoder}, "
-        f"{size.test} test data a seed, {size.samples} samples of each posterior."
+    scores = {"log_ratio": "the mean log ratio", "density": "the paper's Σ q̂"}
+    said = {
+        "simulations": f"{one.simulations} simulations to train",
+        "validation": f"{one.validation} held out",
+        "design": "draws of the prior" if one.design == "random" else "an even design",
+        "turned": "the ring turned at random" if one.turned else "windows at random places",
+        "select_by": f"weights of the best of {one.looks} looks at the simulations held out, by "
+        f"{scores[one.select_by]}",
+    }
+    comparison = COMPARISONS[name]
+    told = f" What differs: {comparison.told}." if comparison.told else ""
+    return (
+        f"All rows: {'; '.join(said[term] for term in said if term not in comparison.differs)}; "
+        f"encoder {size.encoder}, {size.test} test data a seed, {size.samples} samples of each "
+        f"posterior.{told} Settings were searched on other seeds, as below. Seconds of training "
+        "are as they came, with compilation, of trainings side by side."
     )
-    told = COMPARISONS[name].told
-    return f"{said} What differs: {told}." if told else said
 
 
 def _table(rows: Mapping[str, Sequence[Run]]) -> str:
@@ -260,8 +271,8 @@ def _effects(rows: Mapping[str, Sequence[Run]], shown: Shown) -> list[str]:
     return [
         table(head, lines),
         "How much better, positive for better: mean difference datum by datum, with a 95 % "
-        "interval over seeds and data, the seeds in which it is better, and what the interval "
-        "says.\n",
+        "interval over seeds and data (Student's, of at least three seeds), the seeds in which it "
+        "is better, and what the interval says.\n",
     ]
 
 

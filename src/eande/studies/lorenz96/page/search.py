@@ -30,7 +30,7 @@ def search_section(content: dict[str, Any], _: Path, __: Path) -> list[str]:
 
 def _trials(size: str, method: str, b: float, runs: Sequence[Run]) -> list[str]:
     search = trials(runs, method, b, SIZES[size])
-    chosen = search.winner()
+    chosen = search.best()
     tried = [_settings(run) for run in runs]
     common = {
         name: value
