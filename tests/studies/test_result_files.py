@@ -120,6 +120,9 @@ def test_a_run_that_is_not_as_declared_is_not_written(tmp_path):
     with pytest.raises(InputError, match="expected a field `seconds_training`, got none"):
         stored.add({"task": "slcp", "simulations": 7, "seed": 0})
     assert json.loads(path.read_text()) == base
+    # And does not stand in the way of the next.
+    stored.add(base["runs"][0] | {"seed": 7})
+    assert [run["seed"] for run in json.loads(path.read_text())["runs"]].count(7) == 1
 
 
 def _make_sparse(path):

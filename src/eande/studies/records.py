@@ -189,13 +189,16 @@ class StoredRuns:
             self._take_up()
             if self._key(run) in map(self._key, self.runs):
                 return
-            # What is refused is not among them afterwards.
-            runs = [*self.runs, run]
+            self.runs.append(run)
             if self._in_order:
-                runs.sort(key=self._key)
-            content = self._beside | self.head | self._summary(runs) | {"runs": runs}
-            write_results(self.path, content, self._kind)
-            self.runs = runs
+                self.runs.sort(key=self._key)
+            content = self._beside | self.head | self._summary(self.runs) | {"runs": self.runs}
+            try:
+                write_results(self.path, content, self._kind)
+            except InputError:
+                # It would be refused again with every other; what did not fit on the disk waits.
+                self.runs.remove(run)
+                raise
             self._seen = _identity(self.path)
 
     def _key(self, run: Mapping[str, Any]) -> tuple[Any, ...]:
