@@ -343,6 +343,27 @@ def test_many_commands_are_run_once_each_and_go_on_where_they_were(tmp_path):
     assert sorted(count.read_text().splitlines()) == ["a 1", "b 1"]
 
 
+def test_the_commands_of_the_lorenz96_study_make_every_comparison(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    many = importlib.import_module("many")
+    commands = many.read_commands((ROOT / "benchmarks" / "lorenz96.txt").read_text())
+    for name, comparison in COMPARISONS.items():
+        words = f"--size {comparison.size} --only {name} "
+        assert sum(words in command for command in commands) == 1
+    # A search is of its own before what it is for.
+    places = [
+        next(i for i, one in enumerate(commands) if what in one)
+        for what in (
+            "--size small --only search",
+            "--size paper --only search --method paper",
+            "--size paper --only paper",
+            "--size paper --only search --workers",
+            "--only best",
+        )
+    ]
+    assert places == sorted(places)
+
+
 def test_the_commands_of_the_tables_name_every_task_and_problem(monkeypatch):
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
     many = importlib.import_module("many")
