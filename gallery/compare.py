@@ -1,13 +1,15 @@
 """Run a study of the gallery with its defaults and compare the posterior with the exact one.
 
     python -m gallery.compare influenza
-    python -m gallery.compare influenza --rounds 4 --simulations 15000
+    python -m gallery.compare hare_lynx --rounds
+    python -m gallery.compare influenza --rounds --simulations 15000
 
-writes ``comparison.json`` and ``posterior.png`` there and a table into the page; with rounds
-``comparison-rounds.json`` and a table of its own. Stopped rounds go on where they were. Of every
-parameter it has how far the posterior's mean lies from the reference's, in standard deviations of
-the reference, and the ratio of the deviations; of all together the classifier two-sample test, ½
-where no classifier can tell the samples apart.
+writes ``comparison.json`` and ``posterior.png`` there and a table into the page; with ``--rounds``,
+which spends as many simulations in rounds near the observation, ``rounds.json``, ``rounds.png`` and
+a table of its own. Of every parameter it has how far the posterior's mean lies from the
+reference's, in standard deviations of the reference, and the ratio of the deviations; of all
+together the classifier two-sample test, ½ where no classifier can tell the samples apart. Rounds
+that were stopped go on where they were.
 """
 
 import argparse
@@ -22,13 +24,11 @@ import eande
 from eande.diagnostics.two_sample import c2st
 from eande.foundations.provenance import provenance
 from eande.plots.corners import corner
-from eande.sequential.record import Rounds
 from eande.workflow.study import Study, read_study
 from gallery import references
 
-# Marks in a page between which the comparison stands.
-BEGIN = "<!-- comparison{} -->"
-END = "<!-- end of the comparison{} -->"
+# Files of one comparison; its table stands in the page between the marks of the same name.
+FILES = {"comparison": "posterior.png", "rounds": "rounds.png"}
 
 
 def fit(
@@ -55,35 +55,6 @@ def fit(
         settings=settings or study.settings,
     )
     return model, held_out
-
-
-def fit_in_rounds(
-    study: Study, number: int, n: int, folder: Path
-) -> tuple[eande.EmbedAndEmulate, Rounds]:
-    """Simulate and fit in rounds as a study says.
-
-    Args:
-        study: as :func:`eande.workflow.study.read_study` reads it.
-        number: of rounds.
-        n: simulations of all rounds together.
-        folder: where they go on if they were stopped.
-
-    Returns:
-        The model, and what was found round by round.
-    """
-    return eande.rounds(
-        study.simulator,
-        study.prior,
-        study.observed,
-        simulations=n,
-        rounds=number,
-        checkpoint=folder,
-        encoder=study.encoder,
-        views=study.views,
-        similarity=study.similarity,
-        settings=study.settings,
-        seed=study.seed,
-    )
 
 
 def compare(samples: np.ndarray, reference: np.ndarray, content: dict[str, Any]) -> dict[str, Any]:
@@ -118,80 +89,98 @@ def table(found: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def block(found: dict[str, Any]) -> str:
+def marks(kind: str) -> tuple[str, str]:
+    """Return what stands in a page before and after the table of a comparison."""
+    return f"<!-- {kind} -->", f"<!-- end of the {kind} -->"
+
+
+def block(found: dict[str, Any], kind: str = "comparison") -> str:
     """Return what a page says of a comparison: the table, and how well samples are told apart."""
-    which, how = "", ""
-    if "rounds" in found:
-        which, how = " of rounds", f" in {len(found['rounds'])} rounds"
+    begin, end = marks(kind)
+    spent = f"{found['simulations']:,} simulations"
+    if kind == "rounds":
+        spent += f" in {len(found['rounds'])} rounds"
     return (
-        f"{BEGIN.format(which)}\n{table(found)}\n\n"
-        f"{found['simulations']:,} simulations{how}, 2,000 samples. A classifier that is shown "
-        f"samples of both tells them apart in {100 * found['c2st']:.0f} % of cases; 50 % would be "
-        f"pure guessing.\n{END.format(which)}"
+        f"{begin}\n{table(found)}\n\n"
+        f"{spent}, 2,000 samples. A classifier that is shown samples "
+        f"of both tells them apart in {100 * found['c2st']:.0f} % of cases; 50 % would be pure "
+        f"guessing.\n{end}"
     )
 
 
-def write_page(page: Path, found: dict[str, Any]) -> None:
+def write_page(page: Path, found: dict[str, Any], kind: str = "comparison") -> None:
     """Put a comparison into a page, between its marks."""
-    which = " of rounds" if "rounds" in found else ""
+    begin, end = marks(kind)
     text = page.read_text()
-    before, _, rest = text.partition(BEGIN.format(which))
-    _, _, after = rest.partition(END.format(which))
-    page.write_text(before + block(found) + after)
+    before, _, rest = text.partition(begin)
+    _, _, after = rest.partition(end)
+    page.write_text(before + block(found, kind) + after)
+
+
+def amortised(study: Study, n: int, runs: Path) -> tuple[Any, dict[str, Any]]:
+    """Fit a model for all data; return the observation's posterior, and what else to tell."""
+    model, held_out = fit(study, n=n)
+    model.save(runs / "compared.eande")
+    belongs = eande.Belongs(model, held_out, progress=False)(study.observed).p_value.item()
+    return model.posterior(study.observed), {"simulations": n, "belongs": belongs}
+
+
+def in_rounds(study: Study, n: int, runs: Path) -> tuple[Any, dict[str, Any]]:
+    """Spend as many simulations in rounds; return the posterior, and what each round was."""
+    model, info = eande.rounds(
+        study.simulator,
+        study.prior,
+        study.observed,
+        simulations=n,
+        checkpoint=runs / "rounds",
+        encoder=study.encoder,
+        views=study.views,
+        similarity=study.similarity,
+        settings=study.settings,
+        seed=study.seed,
+    )
+    # Of all rounds, whenever they were made.
+    seconds = sum(one.seconds_simulating + one.seconds_fitting for one in info.rounds)
+    told = {"simulations": info.simulations, "seconds": round(seconds)} | info.describe()
+    return model.posterior(study.observed), told
 
 
 def main() -> None:
     """Fit, compare, write."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("name", help="of a folder of the gallery")
-    parser.add_argument("--rounds", type=int, help="simulate in so many rounds")
+    parser.add_argument("--rounds", action="store_true", help="simulate near the observation")
     parser.add_argument("--simulations", type=int, help="in place of the study's number")
-    given = parser.parse_args()
-    folder = Path(__file__).parent / given.name
+    asked = parser.parse_args()
+    folder = Path(__file__).parent / asked.name
     study = read_study(folder / "study.py")
     content, reference = references.read(folder / "reference.json")
+    kind, make = ("rounds", in_rounds) if asked.rounds else ("comparison", amortised)
     (folder / "runs").mkdir(exist_ok=True)
     began = time.perf_counter()
-    if given.rounds is None:
-        name = "comparison"
-        simulations = given.simulations or study.n
-        model, held_out = fit(study, n=simulations)
-        seconds = time.perf_counter() - began
-        rounds: dict[str, Any] = {}
-    else:
-        name = "comparison-rounds"
-        n = given.simulations or study.n
-        model, info = fit_in_rounds(study, given.rounds, n, folder / "runs" / name)
-        # Of all rounds, whenever they were made.
-        seconds = sum(one.seconds_simulating + one.seconds_fitting for one in info.rounds)
-        held_out = info.held_out
-        simulations = info.simulations
-        rounds = info.describe()
-    model.save(folder / "runs" / f"{name}.eande")
-    samples, info = model.posterior(study.observed).sample(len(reference), seed=0)
+    posterior, about = make(study, asked.simulations or study.n, folder / "runs")
+    seconds = time.perf_counter() - began
+    samples, info = posterior.sample(len(reference), seed=0)
     found = {
         "study": study.title,
         "provenance": provenance(),
-        "simulations": simulations,
-        **rounds,
         "seconds": round(seconds),
         "sampler": str(info),
         **compare(samples.double().numpy(), reference, content),
-        "belongs": eande.Belongs(model, held_out, progress=False)(study.observed).p_value.item(),
+        **about,
     }
     text = json.dumps(found, indent=2, ensure_ascii=False)
-    (folder / f"{name}.json").write_text(text + "\n")
-    if given.rounds is None:
-        figure = corner(
-            {"Embed & Emulate": samples},
-            names=study.prior.names,
-            reference={"exact": reference},
-            title=study.title,
-        )
-        figure.savefig(folder / "posterior.png", dpi=80)
-    write_page(folder / "README.md", found)
+    (folder / f"{kind}.json").write_text(text + "\n")
+    figure = corner(
+        {"Embed & Emulate": samples},
+        names=study.prior.names,
+        reference={"exact": reference},
+        title=study.title,
+    )
+    figure.savefig(folder / FILES[kind], dpi=80)
+    write_page(folder / "README.md", found, kind)
     print(table(found))
-    print(f"C2ST {found['c2st']:.3f}, belongs: p = {found['belongs']:.2g}, {seconds:.0f} s")
+    print(f"C2ST {found['c2st']:.3f}, {seconds:.0f} s")
 
 
 if __name__ == "__main__":

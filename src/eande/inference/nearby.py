@@ -51,6 +51,9 @@ _LEAST_SHARE = 0.1
 _WEIGHING = 768
 _WEIGHING_MORE = 1_280
 _WELL_WEIGHED = 64
+# The closest look takes longest. It is for data of which a closer one made so much more draws
+# effective; else a member misses most of what the mean of all of them proposes, however close.
+_LEAST_GAIN = 1.5
 
 
 def _efforts(dimension: int) -> tuple[Effort, ...]:
@@ -217,8 +220,11 @@ def _weigh_some(
         guide = found if guide is None else guide.replaced(torch.searchsorted(guided, rows), found)
         near = _weighed_by(found, joint, derive_seed(seed, "weighing", number))
         known = [_better(one, rows, other) for one, other in zip(known, near, strict=True)]
+        before = effective[:, rows].amin(0)
         effective = torch.stack([normalizer.effective_draws for normalizer in known])
-        rows = rows[(effective[:, rows] < _WELL_WEIGHED).any(0)]
+        now = effective[:, rows].amin(0)
+        worthwhile = (now >= _LEAST_GAIN * before) | (number == 0)
+        rows = rows[(now < _WELL_WEIGHED) & worthwhile]
         if not len(rows):
             break
     return WeighedMembers(known, guide, guided)
