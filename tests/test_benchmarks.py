@@ -16,6 +16,7 @@ import eande
 from eande.similarities.similarity import Similarity
 from eande.simulators.exact_problems import PROBLEMS
 from eande.simulators.sbibm import TASKS
+from eande.studies.lorenz96.comparisons import COMPARISONS
 
 ROOT = Path(__file__).parents[1]
 PARTS = [
