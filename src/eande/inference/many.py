@@ -10,7 +10,7 @@ from torch import Tensor
 
 from eande.foundations.seeds import derive_seed
 from eande.inference.guide import DataScores, Emulating, Guide, Guides, all_stacked
-from eande.inference.nearby import DATA_AT_ONCE, draws_near
+from eande.inference.nearby import data_at_once, draws_near
 from eande.inference.normalizer import PriorBank
 from eande.inference.samplers.guided import Found, samples_among
 
@@ -64,7 +64,7 @@ def sample_many(
     phi = f.new_empty(len(f), n, model.prior.dimension)
     infos: list[Any] = [None] * len(f)
     if bank.proposable:
-        together = max(1, min(DATA_AT_ONCE, _AT_ONCE // count))
+        together = max(1, min(data_at_once(f.device), _AT_ONCE // count))
         batches = torch.arange(len(f)).split(together)
         for rows in track(batches, "proposing", disable=not progress, transient=True):
             own = derive_seed(seed, "together", int(rows[0]))

@@ -69,7 +69,7 @@ from eande.inference.saving import (
     probe_inputs,
     write_model,
 )
-from eande.inference.summaries import summarize_weighed
+from eande.inference.summaries import shared_draws, summarize_weighed
 from eande.inference.summary import Summary
 from eande.inference.tensor_cores import for_tensor_cores
 from eande.networks.choose import describe_network, outline_network
@@ -99,8 +99,6 @@ _EDGE = 1.0
 _NUMBERS_AT_ONCE = 2**22
 _EMULATOR_ROWS = 16_384
 _CPU_ROWS = 4_096
-# Prior draws that summaries of many observations share.
-_SHARED_DRAWS = 20_000
 # A datum of more numbers than this is large: none is made up to try a network of ours on it.
 _LARGE_DATUM = 2**20
 # Nor one of more than this to know a network of the user's again, of which nothing else tells what
@@ -376,8 +374,8 @@ class EmbedAndEmulate(nn.Module):
     ) -> list[Summary]:
         """Return a summary per observation, quickly: by draws that all of them share.
 
-        Their modes are not looked for. Where less than 250 of 20,000 prior draws are effective, a
-        posterior gets draws of its own.
+        Their modes are not looked for. Where less than 250 of 20,000 prior draws (on a GPU
+        200,000) are effective, a posterior gets draws of its own.
 
         Args:
             ys: observations along a first axis, shape (m, …).
@@ -400,7 +398,7 @@ class EmbedAndEmulate(nn.Module):
         check_derived(self.prior.names, derived)
         check_seed("seed", seed)
         check_flag("progress", progress)
-        posteriors = self.posteriors(ys, draws=_SHARED_DRAWS)
+        posteriors = self.posteriors(ys, draws=shared_draws(self.device))
         found = summarize_weighed(
             self,
             torch.cat([_embedding(posterior) for posterior in posteriors]),

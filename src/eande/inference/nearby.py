@@ -28,8 +28,10 @@ from eande.inference.normalizer import (
     normalizer_of_weights,
 )
 
-# So many data are looked at together, which bounds memory.
-DATA_AT_ONCE = 16
+# So many data are looked at together, which bounds memory; on a GPU more, whose time is spent on
+# calls, however little each of them has to do.
+_DATA_AT_ONCE = 16
+_DATA_AT_ONCE_ON_GPU = 128
 # How closely to look for guides: points of a round, at least and for each parameter, and where
 # these do not do, as many parameters need them.
 _FEWEST_POINTS = 256
@@ -51,6 +53,11 @@ _LEAST_SHARE = 0.1
 _WEIGHING = 768
 _WEIGHING_MORE = 1_280
 _WELL_WEIGHED = 64
+
+
+def data_at_once(device: torch.device) -> int:
+    """Return how many data are looked at together."""
+    return _DATA_AT_ONCE_ON_GPU if device.type == "cuda" else _DATA_AT_ONCE
 
 
 def _efforts(dimension: int) -> tuple[Effort, ...]:
@@ -169,15 +176,16 @@ def weigh_members(
         fewest: effective draws of the prior that are enough.
         seed: same seed and data, same values.
     """
+    together = data_at_once(data[0].device)
     parts = [
         _weigh_some(models, some, banks, fewest, derive_seed(seed, "normaliser"))
-        for some in zip(*(f.split(DATA_AT_ONCE) for f in data), strict=True)
+        for some in zip(*(f.split(together) for f in data), strict=True)
     ]
     guides = [part.guide for part in parts if part.guide is not None]
     return WeighedMembers(
         [join_normalizers([part.normalizers[j] for part in parts]) for j in range(len(models))],
         Guide.stacked(guides) if guides else None,
-        torch.cat([part.guided + i * DATA_AT_ONCE for i, part in enumerate(parts)]),
+        torch.cat([part.guided + i * together for i, part in enumerate(parts)]),
     )
 
 

@@ -22,8 +22,10 @@ _ITERATIONS = 12
 _FITTED_PARTICLES = 4_000
 # Counts added to every component, so that none has the weight zero.
 _PSEUDO_COUNT = 1e-2
-# Numbers computed at once, of all particles, components and coordinates: 4 MB, which caches hold.
+# Numbers computed at once, of all particles, components and coordinates: 4 MB, which caches hold,
+# or 200 MB on a GPU.
 _NUMBERS_AT_ONCE = 1_000_000
+_NUMBERS_AT_ONCE_ON_GPU = 50_000_000
 
 
 class GaussianMixture(NamedTuple):
@@ -128,7 +130,9 @@ class GaussianMixture(NamedTuple):
 
     def _rows(self) -> int:
         """Return how many points of each to look at together."""
-        return max(1, _NUMBERS_AT_ONCE // self.components.means.numel())
+        means = self.components.means
+        numbers = _NUMBERS_AT_ONCE_ON_GPU if means.is_cuda else _NUMBERS_AT_ONCE
+        return max(1, numbers // means.numel())
 
 
 class _Components(NamedTuple):
