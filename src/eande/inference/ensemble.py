@@ -243,6 +243,11 @@ def _check_members(models: Any) -> None:
         raise InputError(f"models: expected a list of at least 2, got {len(models)}")
     first = models[0]
     for model in models:
+        if model.combined_views is not None:
+            raise InputError(
+                "models: expected models of a single view, got one that combines several; make "
+                "the ensemble first, then combine"
+            )
         if model.members or isinstance(model.similarity, Calibrated):
             raise InputError(
                 "models: expected plain models as fitted, got an ensemble or a calibrated one; "

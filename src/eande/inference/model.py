@@ -16,7 +16,7 @@ import copy
 import hashlib
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -128,7 +128,9 @@ class EmbedAndEmulate(nn.Module):
     Attributes:
         history: one record per validated epoch of training.
         tried: the runs among which training chose, where it searched for its length.
-        members: the models of an ensemble; empty for a single model.
+        members: the models of an ensemble, or the one of a single view where several are combined;
+            empty for a single model.
+        combined_views: the views of an observation that are combined; None where one is all.
         frozen: names of the parameters that were not trained, and will not be in a warm start.
         trained_on: digests of some simulations it was trained on.
         emulator_rows: parameters per pass of the emulator during inference, which bounds memory.
@@ -191,6 +193,7 @@ class EmbedAndEmulate(nn.Module):
         self.history: list[dict[str, float]] = []
         self.tried: list[dict[str, Any]] = []
         self.members: tuple[EmbedAndEmulate, ...] = ()
+        self.combined_views: Callable[[Tensor], Sequence[Tensor]] | None = None
         self.frozen: tuple[str, ...] = ()
         self.trained_on: tuple[str, ...] = ()
         self.emulator_rows = _EMULATOR_ROWS
@@ -571,10 +574,19 @@ class EmbedAndEmulate(nn.Module):
             f = self.similarity.place(joint.float())
         normalizer = estimate_normalizer(self.similarity, f, bank)
         total = total.expand(len(f))
-        return found | {"f": f, "values": _stacked(normalizer, total, self._reach(known))}
+        return found | {"f": f, "values": _stacked(normalizer, total, self.reach(known))}
 
-    def _reach(self, observed: Tensor) -> Tensor:
-        """Return how many times farther out than all simulations each observation lies, (m,)."""
+    def reach(self, observed: Tensor) -> Tensor:
+        """Return how many times farther out than all simulations each observation lies, (m,).
+
+        Example:
+            >>> bool(model.reach(1_000 * y_observed[None])[0] > 100)
+            True
+        """
+        if self.combined_views is not None:
+            encoder: Any = self.encoder
+            farthest: Tensor = encoder.reach(observed)
+            return farthest
         seen_by = self.members[0] if self.members else self
         return seen_by.y_standardizer.reach(observed)
 
@@ -585,7 +597,7 @@ class EmbedAndEmulate(nn.Module):
         f = self.similarity.pool(self.embed_all(known))
         scores = summed_scores(self.similarity, f, bank.emulated)
         normalizer = normalizer_of_scores(scores.unsqueeze(0), bank.inside)
-        reach = self._reach(known).amax(0, keepdim=True)
+        reach = self.reach(known).amax(0, keepdim=True)
         return {"f": f, "values": _stacked(normalizer, total.expand(1), reach)}
 
     def _known(self, observed: Tensor) -> tuple[Tensor, Tensor]:
@@ -743,17 +755,26 @@ class EmbedAndEmulate(nn.Module):
             >>> eande.load(path).posterior(y_observed)
             Posterior(of slope, offset; log C = ...)
         """
+        write_model(path, *self._file())
+
+    def _file(self) -> tuple[ModelFile | EnsembleFile, dict[str, Tensor]]:
+        """Return what a file holds: a document and tensors."""
+        numbers = self.similarity.state_dict().items()
+        if self.combined_views is not None:
+            encoder: Any = self.encoder
+            of_one, tensors = encoder.model._file()
+            of_one.windows = encoder.describe(self.y_shape, self.similarity)
+            return of_one, tensors | {f"windows.{name}": x for name, x in numbers}
         if not self.members:
             document, tensors = self._contents()
-            write_model(path, ModelFile(**vars(document)), tensors)
-            return
-        tensors = {f"similarity.{name}": x for name, x in self.similarity.state_dict().items()}
+            return ModelFile(**vars(document)), tensors
+        tensors = {f"similarity.{name}": x for name, x in numbers}
         documents = []
         for number, member in enumerate(self.members):
             document, own = member._contents()
             documents.append(document)
             tensors |= {f"member.{number}.{name}": x for name, x in own.items()}
-        write_model(path, EnsembleFile(documents, self.similarity.describe()), tensors)
+        return EnsembleFile(documents, self.similarity.describe()), tensors
 
     def _contents(self) -> tuple[ModelDocument, dict[str, Tensor]]:
         """Return what a file holds of a single model: a document and tensors."""
@@ -817,6 +838,15 @@ class EmbedAndEmulate(nn.Module):
         return "no history of training" if nats is None else f"{nats:.3g} nats held out"
 
     def _similarity_in_words(self) -> str:
+        if self.combined_views is not None:
+            encoder: Any = self.encoder
+            around = self.similarity
+            calibrated = "calibrated " if isinstance(around, Calibrated) else ""
+            mean: Any = around.trained
+            return (
+                f"{calibrated}mean of {mean.count} views, each with a "
+                f"{encoder.model._similarity_in_words()}"
+            )
         if not self.members:
             return similarity_in_words(self.similarity)
         calibrated = "calibrated " if isinstance(self.similarity, Calibrated) else ""
