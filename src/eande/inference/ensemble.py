@@ -20,6 +20,7 @@ import copy
 import math
 from collections.abc import Iterator, Sequence
 from functools import reduce
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import torch
@@ -33,7 +34,7 @@ from eande.inference.nearby import weigh_members
 from eande.inference.normalizer import PriorBank, estimate_normalizer
 from eande.priors.convert import same_law
 from eande.similarities.calibrated import Calibrated
-from eande.similarities.similarity import Similarity
+from eande.similarities.similarity import Share, Similarity
 
 # Prior draws for a member's own normaliser; its error of a few per cent only weighs the members.
 _DRAWS = 20_000
@@ -116,6 +117,15 @@ class MeanRatio(Similarity):
             tops.append(bound + offset + _ROUNDING * (bound.abs() + offset.abs()))
         return _log_mean_exp(tops)
 
+    def shares(self, f: Tensor) -> list[Share]:
+        """Return the terms of the mean."""
+        ends = list(accumulate(self._widths))
+        parts = zip(self._members, self._parts(f), self._widths, ends, strict=True)
+        return [
+            Share(member, part.point, part.offset, slice(end - width, end - 1))
+            for member, part, width, end in parts
+        ]
+
     def features(self, f: Tensor) -> Tensor:
         """Return the members' features side by side."""
         parts = [part.similarity.features(part.point) for part in self._parts(f)]
@@ -147,9 +157,10 @@ class JointEncoder(nn.Module):
         for f, normalizer in zip(data, found.normalizers, strict=True):
             joint += [f, -normalizer.log_value.float().unsqueeze(1)]
         guides: list[Guide | None] = [None] * len(y)
+        each = torch.arange(len(members), device=found.guided.device)
         for i, row in enumerate(found.guided.tolist()):
             assert found.guide is not None
-            guides[row] = found.guide.of(torch.tensor([i], device=found.guided.device))
+            guides[row] = found.guide.of(i * len(members) + each)
         return torch.cat(joint, dim=1), guides
 
     def by_draws(self, y: Tensor) -> Tensor:

@@ -50,7 +50,7 @@ from eande.inference.cache import Cache, Graphs, KeptBank
 from eande.inference.cuda_graphs import GraphedFunction
 from eande.inference.derived import Derived, check_derived
 from eande.inference.describing import held_out_nats, network_in_words, similarity_in_words
-from eande.inference.guide import Guide
+from eande.inference.guide import Guide, MemberScores
 from eande.inference.integral import can_be_proposed
 from eande.inference.many import sample_many
 from eande.inference.normalizer import (
@@ -234,6 +234,12 @@ class EmbedAndEmulate(nn.Module):
         return self.y_standardizer.mean.device
 
     @property
+    def rows(self) -> int:
+        """Parameters per pass of the emulator: on a CPU as many as its caches hold."""
+        on_cpu = self.device.type == "cpu"
+        return min(self.emulator_rows, _CPU_ROWS) if on_cpu else self.emulator_rows
+
+    @property
     def takes_gaps(self) -> bool:
         """Whether NaN in data stands for numbers that are missing."""
         return bool(getattr(self.encoder, "gaps", False))
@@ -283,7 +289,7 @@ class EmbedAndEmulate(nn.Module):
             return torch.cat([self.embed(part) for part in y.split(self.encoder_rows)])
 
     def emulate_all(self, phi: Tensor) -> Tensor:
-        """Emulate many parameters, ``emulator_rows`` at a time, without a gradient.
+        """Emulate many parameters, ``rows`` at a time, without a gradient.
 
         Example:
             >>> len(model.emulate_all(held_out.phi))
@@ -292,7 +298,7 @@ class EmbedAndEmulate(nn.Module):
         phi = as_float_tensor("phi", phi)
         check_shape("phi", phi, ("n", self.prior.dimension))
         with torch.no_grad():
-            return torch.cat([self.emulate(part) for part in phi.split(self.emulator_rows)])
+            return torch.cat([self.emulate(part) for part in phi.split(self.rows)])
 
     def calling(self, part: str, given: Tensor, **where: object) -> AbstractContextManager[None]:
         """Return a context that says which call failed, where a network is the user's own.
@@ -377,7 +383,7 @@ class EmbedAndEmulate(nn.Module):
     ) -> list[Summary]:
         """Return a summary per observation, quickly: by draws that all of them share.
 
-        Their modes are not looked for. Where less than 250 of 20,000 prior draws (on a GPU
+        Their modes are not looked for. Where less than 250 of 10,000 prior draws (on a GPU
         200,000) are effective, a posterior gets draws of its own.
 
         Args:
@@ -913,9 +919,16 @@ class EmbeddedObservation:
 
     @property
     def rows(self) -> int:
-        """Parameters per pass of the emulator: on a CPU as many as its caches hold."""
-        rows = self.model.emulator_rows
-        return min(rows, _CPU_ROWS) if self.device.type == "cpu" else rows
+        """Parameters per pass of the emulator."""
+        return self.model.rows
+
+    def apart(self, prior: Prior) -> MemberScores | None:
+        """Return the scores of an ensemble's members; None where the ratio is not their mean."""
+        if len(self.f) > 1:
+            return None
+        # Draws of another prior may lie where nothing was simulated.
+        support = None if prior is self.model.prior else self.model.prior
+        return MemberScores.of_data(self.model.similarity, self.f, support)
 
     @property
     def support(self) -> Prior:

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from eande.foundations.seeds import derive_seed
 from eande.inference.derived import Derived, add_derived
-from eande.inference.guide import Emulating, Guide, all_stacked
-from eande.inference.nearby import data_at_once, draws_near
+from eande.inference.guide import Emulating, Guide, batches_of
+from eande.inference.nearby import data_at_once, draws_wanted, find_near
 from eande.inference.normalizer import ENOUGH_DRAWS, PriorBank
 from eande.inference.summary import Summary
 
@@ -22,7 +22,7 @@ from eande.inference.summary import Summary
 _WEIGHTS_AT_ONCE = 2_000_000
 _WEIGHTS_AT_ONCE_ON_GPU = 20_000_000
 # Prior draws that summaries share: a GPU weighs many in the time in which it makes one proposal.
-_SHARED_DRAWS = 20_000
+_SHARED_DRAWS = 10_000
 _SHARED_DRAWS_ON_GPU = 200_000
 # The effective sample size that prior draws must have: means are known to a sixteenth of a standard
 # deviation, ends of intervals to an eighth.
@@ -107,17 +107,21 @@ def summarize_weighed(
         short = (found.effective < enough).nonzero()[:, 0]
         if not len(short) or not bank.proposable:
             break
-        batches = short.split(data_at_once(f.device))
-        for some in track(batches, "proposing", disable=not progress, transient=True):
-            _, drawn = draws_near(
+        known = [None] * len(f) if closeness else near
+        batches = batches_of(short, known, data_at_once(f.device))
+        for batch in track(batches, "proposing", disable=not progress, transient=True):
+            some = batch.rows.to(f.device)
+            own_seed = derive_seed(seed, closeness)
+            proposals = find_near(
                 model,
                 f[some],
                 bank,
-                wanted=samples,
-                seed=derive_seed(seed, closeness),
+                seed=own_seed,
                 closeness=closeness,
-                start=None if closeness else all_stacked([near[i] for i in some.tolist()]),
+                start=batch.start,
             )
+            count = draws_wanted(proposals, samples)
+            drawn = proposals.draw(count, derive_seed(own_seed, "drawn"))
             _, flat = add_derived(model.prior.names, drawn.phi.flatten(0, 1), derived)
             own = flat.unflatten(0, drawn.phi.shape[:2])
             again = _Numbers(_weigh(drawn.log_weight, own, level))

@@ -93,6 +93,27 @@ class GaussianMixture(NamedTuple):
             _Components(*(merged(*pair) for pair in pairs)),
         )
 
+    def merged(self, each: int) -> GaussianMixture:
+        """Return the mixtures of every so many data as one, in which all have the same share."""
+
+        def grouped(part: Tensor) -> Tensor:
+            return part.unflatten(0, (-1, each))
+
+        location = grouped(self.location).mean(1)
+        apart = grouped(self.location) - location.unsqueeze(1)
+        scale = (grouped(self.scale).square() + apart.square()).mean(1).sqrt()
+        ratio = grouped(self.scale) / scale.unsqueeze(1)
+        shift = apart / scale.unsqueeze(1)
+        weights, means, factors, inverses = map(grouped, self.components)
+        parts = (
+            weights / each,
+            means * ratio + shift,
+            factors * ratio.unsqueeze(4),
+            inverses / ratio.unsqueeze(3),
+        )
+        components = _Components(*(part.flatten(1, 2).to(means.dtype) for part in parts))
+        return GaussianMixture(location, scale, components)
+
     def widened(self, times: float) -> GaussianMixture:
         """Return the mixtures with components so many times as wide."""
         factors = times * self.components.factors
