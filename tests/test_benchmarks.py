@@ -30,6 +30,7 @@ PARTS = [
     ("speed.py", []),
     ("exact_problems.py", ["--only", "modes/*", "gaps/*"]),
     ("fits.py", []),
+    ("views.py", []),
     ("guide.py", ["--only", "exact/*-2-*", "exact/modes", "spoilt/*", "alarms/*/0"]),
 ]
 
