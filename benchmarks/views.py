@@ -56,8 +56,8 @@ class Size:
         epochs: of a fit; None for the default.
     """
 
-    seeds: int = 5
-    fits: int = 3
+    seeds: int = 3
+    fits: int = 2
     simulations: int = 1_000
     calibration: int = 500
     fresh: int = 500
