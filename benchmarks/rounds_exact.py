@@ -1,19 +1,20 @@
 r"""Rounds on problems whose posteriors are known: are they calibrated, and what do they cut off?
 
     python benchmarks/rounds_exact.py --size toy|full --output results/rounds-exact.json \
-        --work /tmp/rounds-exact --only 'counts/*' 'growth/1?'
+        --work /tmp/rounds-exact --only 'counts/*/reuse' 'growth/1?/*'
 
 The problems are some of :mod:`eande.simulators.exact_problems`. A cell is one of them and one
-observation, of parameters drawn from the prior; rounds are made for it alone, by fits of a second.
+observation, of parameters drawn from the prior, with or without reuse of earlier rounds'
+simulations in the fits (``reuse``, ``anew``); rounds are made for it alone, by fits of a second.
 Both posteriors are tables over one grid. Of every cell the file has the share of the exact
 posterior that each round's region cut off, the level of the smallest highest-density region that
 holds the true parameters, by the last model and exactly, and the divergence of the exact posterior
 from the model's inside the region.
 
-``summary`` has, for each problem, the coverage of those regions over all observations beside the
-exact posterior's on the same ones, with the probability that exact coverage were as far from its
-level, and how much was cut off. Runs that the file holds are not repeated; observations share the
-first round.
+``summary`` has, for each problem, with and without reuse, the coverage of those regions over all
+observations beside the exact posterior's on the same ones, with the probability that exact coverage
+were as far from its level, and how much was cut off. Runs that the file holds are not repeated;
+observations share the first round.
 """
 
 import argparse
@@ -39,6 +40,8 @@ from eande.studies.records import StoredRuns
 from eande.studies.schema import Provenance
 
 NAMES = ("counts", "growth")
+# Whether a fit sees what lies in its region of earlier rounds, too, by its name.
+REUSE = {"reuse": True, "anew": False}
 # Of the observations; simulations have seeds of their own.
 OBSERVED_SEED = 2_000
 
@@ -84,6 +87,7 @@ class Run:
 
     problem: str
     observation: int
+    reuse: bool
     level: float
     exact_level: float
     divergence: float
@@ -106,6 +110,11 @@ class Results:
     summary: dict[str, dict[str, Any]]
     provenance: Provenance
     seconds: float
+
+
+def name_of(reuse: bool) -> str:
+    """Return the word for it."""
+    return next(word for word, value in REUSE.items() if value == reuse)
 
 
 def score(model: eande.EmbedAndEmulate, f: Tensor, phi: Tensor) -> Tensor:
@@ -131,7 +140,7 @@ def cut_off(problem: ExactProblem, exact: Table, prior: Any) -> list[float]:
     return shares
 
 
-def run_cell(name: str, observation: int, size: Size, work: Path) -> dict[str, Any]:
+def run_cell(name: str, observation: int, reuse: bool, size: Size, work: Path) -> dict[str, Any]:
     """Make rounds for an observation, and compare with its exact posterior."""
     problem = PROBLEMS[name]
     observed = simulated(problem, 1, OBSERVED_SEED + observation)
@@ -145,7 +154,8 @@ def run_cell(name: str, observation: int, size: Size, work: Path) -> dict[str, A
             simulations=size.simulations,
             rounds=size.rounds,
             members=size.members,
-            checkpoint=work / name,
+            reuse=reuse,
+            checkpoint=work / f"{name}-{name_of(reuse)}",
             settings=size.fit(),
             progress=False,
         )
@@ -161,6 +171,7 @@ def run_cell(name: str, observation: int, size: Size, work: Path) -> dict[str, A
     run = Run(
         name,
         observation,
+        reuse,
         level=found.level.item(),
         exact_level=exact.level.item(),
         divergence=(mass * apart).sum().item(),
@@ -179,15 +190,15 @@ def _exact_score(problem: ExactProblem, y: Tensor, phi: Tensor) -> Tensor:
 
 def summarize(runs: list[dict[str, Any]]) -> dict[str, Any]:
     """Return coverage and what was cut off, by problem, and the provenance of the latest run."""
-    summary = {}
-    for name in dict.fromkeys(run["problem"] for run in runs):
-        own = [run for run in runs if run["problem"] == name]
+    summary: dict[str, dict[str, Any]] = {}
+    for name, reuse in dict.fromkeys((run["problem"], run["reuse"]) for run in runs):
+        own = [run for run in runs if (run["problem"], run["reuse"]) == (name, reuse)]
         cut = torch.tensor([run["exact_mass_cut_off"][-1] for run in own], dtype=torch.float64)
         covered = {
             kind: {str(c): mean(run[kind] < c / 100 for run in own) for c in LEVELS}
             for kind in ("level", "exact_level")
         }
-        summary[name] = {
+        summary.setdefault(name, {})[name_of(reuse)] = {
             "observations": len(own),
             "covered": covered["level"],
             "p_value": {
@@ -219,17 +230,18 @@ def main() -> None:
     parser.add_argument("--size", choices=tuple(SIZES), default="full")
     parser.add_argument("--output", type=Path, default=Path("results/rounds-exact.json"))
     parser.add_argument("--work", type=Path, required=True, help="a folder for stores and models")
-    parser.add_argument("--only", nargs="+", default=["*"], help="problem/observation, or *")
+    parser.add_argument("--only", nargs="+", default=["*"], help="problem/observation/reuse, or *")
     asked = parser.parse_args()
     size = SIZES[asked.size]
     cells = [
-        (name, number)
+        (name, number, reuse)
+        for word, reuse in REUSE.items()
         for number in range(size.observations)
         for name in NAMES
-        if any(fnmatch.fnmatch(f"{name}/{number}", pattern) for pattern in asked.only)
+        if any(fnmatch.fnmatch(f"{name}/{number}/{word}", pattern) for pattern in asked.only)
     ]
     if not cells:
-        parser.error(f"--only: expected problem/observation, got {' '.join(asked.only)}")
+        parser.error(f"--only: expected problem/observation/reuse, got {' '.join(asked.only)}")
     settings = asdict(size) | {"fit": size.fit().describe(), "observed_seed": OBSERVED_SEED}
     head = {
         "study": "rounds on exact problems",
@@ -237,14 +249,15 @@ def main() -> None:
         "seed": 0,
         "settings": settings,
     }
-    key = ("problem", "observation")
+    key = ("problem", "observation", "reuse")
     stored = StoredRuns(asked.output, Results, head, key, summary=summarize, in_order=True)
-    for name, number in cells:
-        if stored.find(problem=name, observation=number) is None:
-            run = run_cell(name, number, size, asked.work)
+    for cell in cells:
+        if stored.find(**dict(zip(key, cell, strict=True))) is None:
+            name, number, reuse = cell
+            run = run_cell(name, number, reuse, size, asked.work)
             stored.add(run)
             print(
-                f"{name}, observation {number}: level {run['level']:.3f} "
+                f"{name}, observation {number}, {name_of(reuse)}: level {run['level']:.3f} "
                 f"({run['exact_level']:.3f}), KL {run['divergence']:.3f}, cut off "
                 f"{run['exact_mass_cut_off'][-1]:.2%}, {len(run['rounds']['rounds'])} rounds, "
                 f"{run['seconds']:.0f} s",

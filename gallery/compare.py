@@ -1,11 +1,14 @@
 """Run a study of the gallery with its defaults and compare the posterior with the exact one.
 
     python -m gallery.compare influenza
+    python -m gallery.compare hare_lynx --rounds
 
-writes ``comparison.json`` and ``posterior.png`` there and a table into the page. Of every
-parameter it has how far the posterior's mean lies from the reference's, in standard deviations of
-the reference, and the ratio of the deviations; of all together the classifier two-sample test, ½
-where no classifier can tell the samples apart.
+writes ``comparison.json`` and ``posterior.png`` there and a table into the page; with ``--rounds``,
+which spends as many simulations in rounds near the observation, ``rounds.json``, ``rounds.png`` and
+a table of its own. Of every parameter it has how far the posterior's mean lies from the
+reference's, in standard deviations of the reference, and the ratio of the deviations; of all
+together the classifier two-sample test, ½ where no classifier can tell the samples apart. Rounds
+that were stopped go on where they were.
 """
 
 import argparse
@@ -23,9 +26,8 @@ from eande.plots.corners import corner
 from eande.workflow.study import Study, read_study
 from gallery import references
 
-# Marks in a page between which the comparison stands.
-BEGIN = "<!-- comparison -->"
-END = "<!-- end of the comparison -->"
+# Files of one comparison; its table stands in the page between the marks of the same name.
+FILES = {"comparison": "posterior.png", "rounds": "rounds.png"}
 
 
 def fit(
@@ -86,58 +88,94 @@ def table(found: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def block(found: dict[str, Any]) -> str:
+def marks(kind: str) -> tuple[str, str]:
+    """Return what stands in a page before and after the table of a comparison."""
+    return f"<!-- {kind} -->", f"<!-- end of the {kind} -->"
+
+
+def block(found: dict[str, Any], kind: str = "comparison") -> str:
     """Return what a page says of a comparison: the table, and how well samples are told apart."""
+    begin, end = marks(kind)
+    spent = f"{found['simulations']:,} simulations"
+    if kind == "rounds":
+        spent += f" in {len(found['rounds'])} rounds"
     return (
-        f"{BEGIN}\n{table(found)}\n\n"
-        f"{found['simulations']:,} simulations, 2,000 samples. A classifier that is shown samples "
+        f"{begin}\n{table(found)}\n\n"
+        f"{spent}, 2,000 samples. A classifier that is shown samples "
         f"of both tells them apart in {100 * found['c2st']:.0f} % of cases; 50 % would be pure "
-        f"guessing.\n{END}"
+        f"guessing.\n{end}"
     )
 
 
-def write_page(page: Path, found: dict[str, Any]) -> None:
+def write_page(page: Path, found: dict[str, Any], kind: str = "comparison") -> None:
     """Put a comparison into a page, between its marks."""
+    begin, end = marks(kind)
     text = page.read_text()
-    before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    page.write_text(before + block(found) + after)
+    before, _, rest = text.partition(begin)
+    _, _, after = rest.partition(end)
+    page.write_text(before + block(found, kind) + after)
+
+
+def amortised(study: Study, runs: Path) -> tuple[Any, dict[str, Any]]:
+    """Fit a model for all data; return the observation's posterior, and what else to tell."""
+    model, held_out = fit(study)
+    model.save(runs / "compared.eande")
+    belongs = eande.Belongs(model, held_out, progress=False)(study.observed).p_value.item()
+    return model.posterior(study.observed), {"simulations": study.n, "belongs": belongs}
+
+
+def in_rounds(study: Study, runs: Path) -> tuple[Any, dict[str, Any]]:
+    """Spend as many simulations in rounds; return the posterior, and what each round was."""
+    model, info = eande.rounds(
+        study.simulator,
+        study.prior,
+        study.observed,
+        simulations=study.n,
+        checkpoint=runs / "rounds",
+        encoder=study.encoder,
+        views=study.views,
+        similarity=study.similarity,
+        settings=study.settings,
+        seed=study.seed,
+    )
+    return model.posterior(study.observed), {"simulations": info.simulations} | info.describe()
 
 
 def main() -> None:
     """Fit, compare, write."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("name", help="of a folder of the gallery")
-    folder = Path(__file__).parent / parser.parse_args().name
+    parser.add_argument("--rounds", action="store_true", help="simulate near the observation")
+    asked = parser.parse_args()
+    folder = Path(__file__).parent / asked.name
     study = read_study(folder / "study.py")
     content, reference = references.read(folder / "reference.json")
-    began = time.perf_counter()
-    model, held_out = fit(study)
-    seconds = time.perf_counter() - began
+    kind, make = ("rounds", in_rounds) if asked.rounds else ("comparison", amortised)
     (folder / "runs").mkdir(exist_ok=True)
-    model.save(folder / "runs" / "compared.eande")
-    samples, info = model.posterior(study.observed).sample(len(reference), seed=0)
+    began = time.perf_counter()
+    posterior, about = make(study, folder / "runs")
+    seconds = time.perf_counter() - began
+    samples, info = posterior.sample(len(reference), seed=0)
     found = {
         "study": study.title,
         "provenance": provenance(),
-        "simulations": study.n,
         "seconds": round(seconds),
         "sampler": str(info),
         **compare(samples.double().numpy(), reference, content),
-        "belongs": eande.Belongs(model, held_out, progress=False)(study.observed).p_value.item(),
+        **about,
     }
     text = json.dumps(found, indent=2, ensure_ascii=False)
-    (folder / "comparison.json").write_text(text + "\n")
+    (folder / f"{kind}.json").write_text(text + "\n")
     figure = corner(
         {"Embed & Emulate": samples},
         names=study.prior.names,
         reference={"exact": reference},
         title=study.title,
     )
-    figure.savefig(folder / "posterior.png", dpi=80)
-    write_page(folder / "README.md", found)
+    figure.savefig(folder / FILES[kind], dpi=80)
+    write_page(folder / "README.md", found, kind)
     print(table(found))
-    print(f"C2ST {found['c2st']:.3f}, belongs: p = {found['belongs']:.2g}, {seconds:.0f} s")
+    print(f"C2ST {found['c2st']:.3f}, {seconds:.0f} s")
 
 
 if __name__ == "__main__":

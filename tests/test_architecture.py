@@ -67,6 +67,12 @@ import eande.training.fit
     assert loaded_by(code, absent) == []
 
 
+def test_steps_that_train_nothing_do_without_lightning():
+    """It would be half of the time that `eande sample` takes to begin."""
+    code = "import eande.workflow.steps, eande.workflow.report"
+    assert loaded_by(code, ["lightning", "torchmetrics"]) == []
+
+
 def test_worker_processes_do_without_torch():
     """It would be most of the time they take to start."""
     code = "import eande.simulation.run.workers, eande.simulation.store.zarr_store"

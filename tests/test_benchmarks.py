@@ -6,6 +6,7 @@ import math
 import statistics
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ import eande
 from eande.similarities.similarity import Similarity
 from eande.simulators.exact_problems import PROBLEMS
 from eande.simulators.sbibm import TASKS
+from eande.studies.lorenz96.comparisons import COMPARISONS
 
 ROOT = Path(__file__).parents[1]
 PARTS = [
@@ -22,7 +24,7 @@ PARTS = [
     ("simulation.py", ["--only", "executors,memory,reading"]),
     ("diagnostics.py", []),
     ("samplers.py", []),
-    ("similarities.py", []),
+    ("similarities.py", ["--only", "*/two_moons/*", "mixture/oscillation/*"]),
     ("losses.py", []),
     ("c2st.py", []),
     ("lorenz96_diagnostics.py", []),
@@ -33,6 +35,9 @@ PARTS = [
     ("views.py", []),
     ("guide.py", ["--only", "exact/*-2-*", "exact/modes", "spoilt/*", "alarms/*/0"]),
 ]
+# They start processes that must find their simulators, set threads of compiled code, or register
+# a similarity that other tests must not come to know.
+OF_THEIR_OWN = {"simulation.py", "lorenz96.py", "similarities.py"}
 
 
 @pytest.mark.thorough
@@ -44,11 +49,24 @@ def test_a_benchmark_runs_at_toy_size(tmp_path, script, options):
 
 
 def run_toy(script, output, *options):
-    command = [sys.executable, str(ROOT / "benchmarks" / script), "--size", "toy"]
-    done = subprocess.run(
-        [*command, "--output", str(output), *options], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
+    """Run a benchmark in this process, where it can: another would spend seconds on imports."""
+    arguments = ["--size", "toy", "--output", str(output), *options]
+    if script in OF_THEIR_OWN:
+        command = [sys.executable, str(ROOT / "benchmarks" / script), *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+    else:
+        threads = torch.get_num_threads()
+        with (
+            pytest.MonkeyPatch.context() as patch,
+            warnings.catch_warnings(),
+            torch.random.fork_rng(),
+        ):
+            warnings.simplefilter("ignore")
+            patch.syspath_prepend(ROOT / "benchmarks")
+            patch.setattr(sys, "argv", [script, *arguments])
+            importlib.import_module(script.removesuffix(".py")).main()
+        torch.set_num_threads(threads)
     return json.loads(output.read_text())
 
 
@@ -95,11 +113,18 @@ def test_ratios_below_those_of_the_reference_are_named(monkeypatch):
 
 @pytest.mark.thorough
 def test_rounds_on_exact_problems_are_not_made_twice(tmp_path):
-    options = ("--work", str(tmp_path / "work"), "--only", "counts/*")
+    options = ("--work", str(tmp_path / "work"), "--only", "counts/*/reuse", "counts/0/anew")
     content = run_toy("rounds_exact.py", tmp_path / "exact.json", *options)
     assert {"study", "settings", "seed", "provenance", "seconds"} <= set(content)
-    assert content["summary"]["counts"]["observations"] == 2
-    assert len(content["runs"][0]["exact_mass_cut_off"]) <= 2
+    summary = content["summary"]["counts"]
+    assert {name: one["observations"] for name, one in summary.items()} == {"reuse": 2, "anew": 1}
+    used = {
+        run["reuse"]: run["rounds"]["rounds"][-1]
+        for run in content["runs"]
+        if run["observation"] == 0
+    }
+    of_all, of_last = (used[reuse]["inside"] + used[reuse]["held_out"] for reuse in (True, False))
+    assert of_all > of_last == used[False]["simulations"]
     again = run_toy("rounds_exact.py", tmp_path / "exact.json", *options)
     assert again["runs"] == content["runs"]
 
@@ -200,6 +225,34 @@ def test_the_reasons_for_the_default_similarity_are_quoted():
         mixture = content[task].get("mixture", content[task].get("gaussians"))
         assert f"{task} {mixture['log_ratio']:.2f} / {cosine['log_ratio']:.2f}" in page
         assert mixture["log_ratio"] > cosine["log_ratio"] - cosine["error"]
+
+
+def test_that_no_plan_of_a_search_would_do_alone_is_quoted():
+    searches = [
+        run["tried"]
+        for name in ("exact-problems.json", "fits.json")
+        for run in json.loads((ROOT / "results" / name).read_text())["runs"]
+        if run.get("tried")
+    ]
+    best = [max(tried, key=lambda trial: trial["score"]) for tried in searches]
+    linear, both = (
+        sum(trial[name] == value for trial in best)
+        for name, value in (("start", "linear"), ("repulsion", "both"))
+    )
+    page = " ".join((ROOT / "docs" / "method.md").read_text().split())
+    assert (
+        f"of the {len(best)} fits in `results/exact-problems.json` and `results/fits.json` the "
+        f"best run had a linear start in {linear} and a random one in {len(best) - linear}, and "
+        f"repulsion of both networks in {both} and of the encoder's alone in {len(best) - both};"
+    ) in page
+    behind = {}
+    for tried in searches:
+        first = [trial for trial in tried if trial["steps"] == 300]
+        top = max(trial["score"] for trial in first)
+        for trial in first:
+            plan = (trial["start"], trial["repulsion"])
+            behind[plan] = max(behind.get(plan, 0), top - trial["score"])
+    assert min(behind.values()) >= 0.5
 
 
 def test_what_the_symmetric_loss_is_for_is_quoted():
@@ -317,6 +370,27 @@ def test_many_commands_are_run_once_each_and_go_on_where_they_were(tmp_path):
     assert again.returncode == 0
     assert "1 done, 0 failed, 0 left" in again.stdout
     assert sorted(count.read_text().splitlines()) == ["a 1", "b 1"]
+
+
+def test_the_commands_of_the_lorenz96_study_make_every_comparison(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    many = importlib.import_module("many")
+    commands = many.read_commands((ROOT / "benchmarks" / "lorenz96.txt").read_text())
+    for name, comparison in COMPARISONS.items():
+        words = f"--size {comparison.size} --only {name} "
+        assert sum(words in command for command in commands) == 1
+    # A search is of its own before what it is for.
+    places = [
+        next(i for i, one in enumerate(commands) if what in one)
+        for what in (
+            "--size small --only search",
+            "--size paper --only search --method paper",
+            "--size paper --only paper",
+            "--size paper --only search --workers",
+            "--only best",
+        )
+    ]
+    assert places == sorted(places)
 
 
 def test_the_commands_of_the_tables_name_every_task_and_problem(monkeypatch):

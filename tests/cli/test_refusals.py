@@ -20,18 +20,10 @@ from helpers.command_line import refused
 )
 def test_damaged_result_files_are_refused_before_any_work(content, message, tmp_path):
     arguments = ("--size", "toy", "--output", str(tmp_path))
-    for study, name in (("synthetic", "synthetic"), ("lorenz96", "lorenz96-main")):
+    for study, name in (("synthetic", "synthetic"), ("lorenz96", "lorenz96-search")):
         (tmp_path / f"{name}.json").write_text(content)
         assert message in refused("reproduce", study, *arguments)
         assert (tmp_path / f"{name}.json").read_text() == content
-
-
-def test_damaged_pictures_are_refused_before_the_training(tmp_path):
-    (tmp_path / "lorenz96-main-pictures.npz").write_bytes(b"nonsense")
-    assert "pictures.npz: expected arrays, got something damaged" in refused(
-        "reproduce", "lorenz96", "--size", "toy", "--output", str(tmp_path)
-    )
-    assert not (tmp_path / "lorenz96-main.json").exists()
 
 
 def test_a_page_is_not_replaced_by_nothing(tmp_path):

@@ -38,92 +38,120 @@ def test_the_synthetic_study_runs_at_toy_size(tmp_path):
     assert completed[-1]["l1"] == missing["l1"]
 
 
-@pytest.mark.filterwarnings("ignore::eande.foundations.checks.EandeWarning")
-def test_the_lorenz96_study_runs_at_toy_size(tmp_path):
-    arguments = [
-        "reproduce",
-        "lorenz96",
-        "--size",
-        "toy",
-        "--device",
-        "cpu",
-        "--output",
-        str(tmp_path),
-    ]
-    done = CliRunner().invoke(app, arguments)
+def lorenz96(part, folder, *further):
+    arguments = ["reproduce", "lorenz96", "--size", "toy", "--device", "cpu", "--only", part]
+    done = CliRunner().invoke(app, [*arguments, "--output", str(folder), *further])
     assert done.exit_code == 0, done.output
-    content = json.loads((tmp_path / "lorenz96-main.json").read_text())
-    assert [run["method"] for run in content["runs"]] == [
-        "plain",
-        "anchored",
-        "calibrated",
-        "aimed",
-        "ensemble",
-    ]
-    assert content["runs"][3]["calibration"]["regions"]["all"]["data"] == 20
-    again = CliRunner().invoke(app, arguments)
-    assert again.exit_code == 0
-    # Runs that are there are shown, not repeated.
-    assert "trained in" not in again.output
-    assert json.loads((tmp_path / "lorenz96-main.json").read_text()) == content
-    content["settings"]["epochs"] = 3
-    (tmp_path / "lorenz96-main.json").write_text(json.dumps(content))
-    said = refused(*arguments)
-    assert "expected a result file with settings.epochs 2, got one with 3" in said
-    page = CliRunner().invoke(
-        app, [*arguments, "--only", "page", "--pages", str(tmp_path / "pages")]
+    return done.output
+
+
+def page(folder):
+    lorenz96("page", folder, "--pages", str(folder / "pages"))
+    return (folder / "pages" / "lorenz96.md").read_text()
+
+
+@pytest.mark.filterwarnings("ignore::eande.foundations.checks.EandeWarning")
+def test_the_lorenz96_study_searches_and_compares_at_toy_size(tmp_path):
+    lorenz96("search", tmp_path, "--method", "paper", "--system", "cited")
+    path = tmp_path / "lorenz96-search.json"
+    content = json.loads(path.read_text())
+    tried = [run["settings"]["recipe"]["settings"] for run in content["runs"]]
+    for setting, values in (
+        ("temperature", {1e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1}),
+        ("view_weight", {0.0, 0.2, 0.4, 0.6, 0.8, 1.0}),
+        ("embedding_dimension", {128, 256, 512}),
+    ):
+        assert {one[setting] for one in tried} == values
+    assert {run["seed"] for run in content["runs"]} == {1_000, 1_001}
+    # What was tried is not tried again, and what is missing is.
+    content["runs"].pop()
+    path.write_text(json.dumps(content))
+    said = lorenz96("search", tmp_path, "--method", "paper", "--system", "cited")
+    assert said.count("held out") == 1
+    lorenz96(
+        "paper", tmp_path, "--system", "cited", "--seeds", "1", "--method", "E&E (the paper's)"
     )
-    assert page.exit_code == 0, page.output
-    written = (tmp_path / "pages" / "lorenz96.md").read_text()
-    assert "| ensemble | 1 |" in written
-    assert re.search(
-        r"of counts in cells and of radii: plain \S+ and \S+, anchored \S+ and \S+,", written
-    ), "both tests, for every method"
-    assert (tmp_path / "pages" / "lorenz96-main-posteriors.png").stat().st_size > 10_000
-    assert all(len(run["per_datum"]["mmd2_0.05_100"]) == 3 for run in content["runs"])
-    assert (tmp_path / "lorenz96-main-posterior.png").stat().st_size > 10_000
+    (run,) = json.loads((tmp_path / "lorenz96-paper.json").read_text())["runs"]
+    assert run["settings"]["terms"]["simulations"] == 24
+    assert run["fresh"]["regions"]["all"]["data"] == 20
+    written = page(tmp_path)
+    assert "### paper, b = 10, size toy" in written
+    assert written.count("**") == 2, "one setting was chosen"
+    assert re.search(r"\| E&E \(the paper's\) \| 1 \|", written)
+    assert "Not run yet: NRE-C (the paper's), NPE-C (the paper's)." in written
+    pictures = list((tmp_path / "pages").glob("lorenz96-paper-b10-*.png"))
+    assert len(pictures) == 3
+    assert all(picture.stat().st_size > 10_000 for picture in pictures)
 
 
 @pytest.mark.filterwarnings("ignore::eande.foundations.checks.EandeWarning")
-@pytest.mark.parametrize("part", ["symmetry", "normalizer", "timing", "training"])
-def test_the_other_parts_of_the_lorenz96_study_run_at_toy_size(part, tmp_path):
-    arguments = [
-        "reproduce",
-        "lorenz96",
-        "--size",
-        "toy",
-        "--device",
-        "cpu",
-        "--only",
-        part,
-        "--output",
-        str(tmp_path),
-    ]
-    done = CliRunner().invoke(app, arguments)
-    assert done.exit_code == 0, done.output
+@pytest.mark.filterwarnings("ignore")  # of sbi and what it uses
+def test_every_method_is_calibrated_alike(tmp_path):
+    rows = ("E&E", "NRE-C", "E&E, 500 simulations more")
+    methods = [word for row in rows for word in ("--method", row)]
+    lorenz96("calibrated", tmp_path, "--system", "printed", "--seeds", "1", *methods)
+    runs = json.loads((tmp_path / "lorenz96-calibrated.json").read_text())["runs"]
+    exponents = {(run["method"], run["calibration"]): run.get("exponent") for run in runs}
+    for method in rows[:2]:
+        assert exponents[method, "none"] is None
+        assert exponents[method, "cross-fitted"] > 0
+    assert exponents[rows[2], "fresh"] > 0
+    written = page(tmp_path)
+    assert "What differs: the one row that says so, with further simulations." in written
+    assert "NRE-C, uncalibrated" in written
+
+
+def test_runs_on_file_that_were_made_in_another_way_are_refused(tmp_path):
+    arguments = ("--system", "cited", "--seeds", "1", "--method", "E&E (the paper's)")
+    lorenz96("paper", tmp_path, *arguments)
+    path = tmp_path / "lorenz96-paper.json"
+    content = json.loads(path.read_text())
+    content["runs"][0]["settings"]["recipe"]["settings"]["temperature"] = 0.5
+    path.write_text(json.dumps(content))
+    said = refused(
+        *("reproduce", "lorenz96", "--size", "toy", "--device", "cpu", "--only", "paper"),
+        *("--output", str(tmp_path), *arguments),
+    )
+    assert "temperature 0.03, view_weight 0.2" in said
+    assert "got one with steps 600, temperature 0.5" in said
+    assert json.loads(path.read_text()) == content
+
+
+def test_a_search_of_two_processes_is_that_of_one(tmp_path):
+    for workers in ("1", "2"):
+        folder = tmp_path / workers
+        lorenz96("search", folder, "--method", "ours", "--system", "cited", "--workers", workers)
+    first, second = (
+        json.loads((tmp_path / workers / "lorenz96-search.json").read_text())["runs"]
+        for workers in ("1", "2")
+    )
+    assert {(run["trial"], run["seed"]): run["score"] for run in first} == {
+        (run["trial"], run["seed"]): run["score"] for run in second
+    }
+
+
+def test_a_row_whose_search_was_not_run_is_refused(tmp_path):
+    said = refused(
+        *("reproduce", "lorenz96", "--size", "small", "--device", "cpu"),
+        *("--output", str(tmp_path), "--only", "best"),
+    )
+    assert "expected a folder with the search of paper, turned for b = 10, size small" in said
+    for part in ("best", "search"):
+        silly = ("--only", part, "--method", "magic", "--output", str(tmp_path))
+        said = refused("reproduce", "lorenz96", "--size", "toy", "--device", "cpu", *silly)
+        assert "method: expected one of" in said
+
+
+@pytest.mark.filterwarnings("ignore::eande.foundations.checks.EandeWarning")
+@pytest.mark.parametrize("part", ["timing", "training"])
+def test_the_times_of_the_lorenz96_study_are_measured_at_toy_size(part, tmp_path):
+    lorenz96(part, tmp_path)
     content = json.loads((tmp_path / f"lorenz96-{part}.json").read_text())
     if part == "timing":
         assert (
             content["seconds_by_number_of_phi"]["1000"]
             < 10 * content["seconds_by_number_of_phi"]["10000"]
         )
-    elif part == "training":
-        assert min(content["seconds_with_one_view"], content["seconds_with_two_views"]) > 0
     else:
-        assert {run["variant"] for run in content["runs"]} == set(content["settings"]["variants"])
-    page = CliRunner().invoke(
-        app,
-        [
-            "reproduce",
-            "lorenz96",
-            "--only",
-            "page",
-            "--output",
-            str(tmp_path),
-            "--pages",
-            str(tmp_path / "pages"),
-        ],
-    )
-    assert page.exit_code == 0, page.output
-    assert len((tmp_path / "pages" / "lorenz96.md").read_text().splitlines()) > 11
-    assert list((tmp_path / "pages").glob("*.png")) or part == "training"
+        assert min(content["seconds_with_one_view"], content["seconds_with_two_views"]) > 0
+    assert len(page(tmp_path).splitlines()) > 11

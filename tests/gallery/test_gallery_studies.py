@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from eande.workflow.study import read_study
-from gallery import compare
+from gallery import compare, references
 
 GALLERY = Path(__file__).parents[2] / "gallery"
 STUDIES = sorted(path.parent.name for path in GALLERY.glob("*/study.py"))
@@ -38,6 +38,26 @@ def test_a_study_runs(name):
     columns = dict(zip(study.prior.names, samples.T, strict=True))
     for quantity in study.derived.values():
         assert torch.isfinite(quantity(columns)).all()
+
+
+@pytest.mark.thorough
+@pytest.mark.filterwarnings("ignore::eande.EandeWarning")
+def test_rounds_of_a_study_are_compared_with_its_reference(tmp_path):
+    study = read_study(GALLERY / "hare_lynx" / "study.py")
+    settings = replace(study.settings, epochs=1, max_steps=None, start="linear")
+    study = replace(study, n=120, settings=settings)
+    posterior, about = compare.in_rounds(study, tmp_path)
+    assert about["simulations"] == 120
+    content, reference = references.read(GALLERY / "hare_lynx" / "reference.json")
+    samples, _ = posterior.sample(50, seed=0)
+    found = compare.compare(samples.double().numpy(), reference, content) | about
+    assert 0.5 < found["c2st"] <= 1
+    page = tmp_path / "README.md"
+    begin, end = compare.marks("rounds")
+    page.write_text(f"Before\n{begin}\nold\n{end}\nafter\n")
+    compare.write_page(page, found, "rounds")
+    assert page.read_text() == f"Before\n{compare.block(found, 'rounds')}\nafter\n"
+    assert f"120 simulations in {len(about['rounds'])} rounds" in page.read_text()
 
 
 @pytest.mark.parametrize("name", STUDIES)

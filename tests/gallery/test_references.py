@@ -14,7 +14,9 @@ from gallery import compare, mcmc, references
 
 GALLERY = Path(__file__).parents[2] / "gallery"
 NAMES = sorted(path.parent.name for path in GALLERY.glob("*/reference.json"))
-COMPARED = sorted(path.parent.name for path in GALLERY.glob("*/comparison.json"))
+COMPARED = sorted(
+    (path.parent.name, kind) for kind in compare.FILES for path in GALLERY.glob(f"*/{kind}.json")
+)
 # Of a false alarm, in tests with a fixed seed.
 ALARM = 1e-4
 
@@ -204,12 +206,12 @@ def test_chains_in_two_places_are_told_apart():
     assert mcmc.describe(chains, ["a"], keep=10)["parameters"]["a"]["r_hat"] > 1.1
 
 
-@pytest.mark.parametrize("name", COMPARED)
-def test_the_page_quotes_the_comparison(name):
-    found = json.loads((GALLERY / name / "comparison.json").read_text())
+@pytest.mark.parametrize(("name", "kind"), COMPARED)
+def test_the_page_quotes_the_comparison(name, kind):
+    found = json.loads((GALLERY / name / f"{kind}.json").read_text())
     page = (GALLERY / name / "README.md").read_text()
-    assert compare.block(found) in page
-    assert (GALLERY / name / "posterior.png").stat().st_size > 10_000
+    assert compare.block(found, kind) in page
+    assert (GALLERY / name / compare.FILES[kind]).stat().st_size > 10_000
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ from rich.console import Console
 
 from eande.studies.lorenz96 import schema as lorenz96
 from eande.studies.lorenz96 import tables as lorenz96_tables
+from eande.studies.lorenz96.campaign import KEY
 from eande.studies.lorenz96.page.page import write_page as write_lorenz96_page
 from eande.studies.records import ResultFile, StoredRuns, check_head, read_results
 from eande.studies.sbibm import study as sbibm
@@ -21,7 +22,13 @@ from eande.studies.synthetic.tables import results_table, run_line, summarize
 
 RESULTS = Path(__file__).parents[2] / "results"
 KINDS = {"synthetic": SyntheticResults, "synthetic-paper": SyntheticResults, "sbibm": SbibmResults}
-KINDS |= {f"lorenz96-{part}": kind for part, kind in lorenz96.KINDS.items()}
+# Of the parts of that study, those that were run.
+KINDS |= {
+    f"lorenz96-{part}": kind
+    for part, kind in lorenz96.KINDS.items()
+    if (RESULTS / f"lorenz96-{part}.json").exists()
+}
+COMPARED = [name for name, kind in KINDS.items() if kind is lorenz96.ComparisonResults]
 
 
 def kind_of(path):
@@ -30,9 +37,6 @@ def kind_of(path):
 
 def small(name):
     """A stored document, with few runs and few numbers in each."""
-    if name == "lorenz96-search":  # of which none is stored
-        content = small("lorenz96-normalizer")
-        return content | {"study": name}
     content = json.loads((RESULTS / f"{name}.json").read_text())
     if "runs" in content:
         content["runs"] = content["runs"][:: max(1, len(content["runs"]) // 6)][:6]
@@ -65,6 +69,8 @@ def consume(name, path, base):
         write_lorenz96_page(output, output)
         return
     key = {"sbibm": ("task", "simulations", "seed")}.get(name, ("variant", "seed"))
+    if name in COMPARED:
+        key = KEY
     settings = None
     summary = {}
     if name.startswith("synthetic"):
@@ -88,10 +94,8 @@ def consume(name, path, base):
         for run in stored.runs:
             console.print(sbibm.run_line(run))
         write_sbibm_page(stored.runs, output / "sbibm.md")
-    else:
+    elif name in COMPARED:
         for run in stored.runs:
             console.print(lorenz96_tables.run_line(run))
-        if settings is not None:
-            console.print(lorenz96_tables.results_table(stored.runs, base["settings"]["samples"]))
     stored.add(copy.deepcopy(base["runs"][0]) | {"seed": 10**6})
     assert read_results(path, KINDS[name])["runs"][-1]

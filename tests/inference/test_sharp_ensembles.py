@@ -7,8 +7,10 @@ import torch
 
 import eande
 from eande.inference import cache as caches
+from eande.inference import ensemble as ensembles
 from eande.inference.cache import Graphs
 from eande.inference.ensemble import _DRAWS, JointEncoder
+from eande.inference.nearby import weigh_members
 from eande.inference.normalizer import estimate_normalizer
 from eande.inference.samplers.guided import GuidedInfo
 from eande.networks.mlp import ResidualMLP
@@ -157,6 +159,26 @@ def test_values_are_the_same_again_and_in_a_file(tmp_path):
     joint.save(tmp_path / "joint.safetensors")
     loaded = eande.load(tmp_path / "joint.safetensors")
     assert torch.equal(loaded.posterior(y).score(phi), before)
+
+
+def test_data_that_are_asked_for_again_are_weighed_once(monkeypatch):
+    joint = sharp()
+    asked = []
+
+    def weigh(models, data, banks, **options):
+        asked.append(len(data[0]))
+        return weigh_members(models, data, banks, **options)
+
+    monkeypatch.setattr(ensembles, "weigh_members", weigh)
+    some = torch.tensor([[0.3, -0.2], [0.1, 0.4]])
+    first = joint.embed(some)
+    assert torch.equal(joint.embed(some), first)
+    assert asked == [2]
+    other = joint.embed(some[1:])
+    assert asked == [2, 1]
+    assert not torch.equal(other, first[:1])
+    assert torch.equal(joint.embed(some), first)
+    assert asked == [2, 1, 2]
 
 
 def test_what_a_cuda_graph_cannot_look_for_is_asked_without_it(monkeypatch):

@@ -99,6 +99,8 @@ def test_data_of_stores_and_of_memory_are_joined_where_they_lie(tmp_path):
     assert torch.equal(windows[:, 0], torch.stack([expected[30, 1], expected[2, 0]]))
     assert both.fingerprint() == join([stored[5:], memory]).fingerprint()
     assert both.fingerprint() != join([stored[4:-1], memory]).fingerprint()
+    nothing = both[torch.zeros(50).nonzero()[:, 0]]
+    assert nothing.fingerprint() != chosen.fingerprint()
     assert len(both.groups.unique()) == len(both)
 
 

@@ -257,7 +257,8 @@ def test_the_kernel_leaves_the_threads_of_torch_alone():
         torch.set_num_threads(1)
         from eande.studies.lorenz96.data import make_data
         from eande.studies.lorenz96.sizes import SIZES
-        make_data(SIZES["toy"], 0, "cpu", progress=False)
+        from eande.studies.lorenz96.terms import Terms
+        make_data(SIZES["toy"], Terms(), 0, "cpu", progress=False)
         print(torch.get_num_threads())
     """
     done = subprocess.run(

@@ -120,6 +120,9 @@ def test_a_run_that_is_not_as_declared_is_not_written(tmp_path):
     with pytest.raises(InputError, match="expected a field `seconds_training`, got none"):
         stored.add({"task": "slcp", "simulations": 7, "seed": 0})
     assert json.loads(path.read_text()) == base
+    # And does not stand in the way of the next.
+    stored.add(base["runs"][0] | {"seed": 7})
+    assert [run["seed"] for run in json.loads(path.read_text())["runs"]].count(7) == 1
 
 
 def _make_sparse(path):
@@ -139,7 +142,7 @@ ODD = {
 @pytest.mark.parametrize("what", ODD)
 def test_what_is_no_file_is_refused_within_a_second(what, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for name in ("synthetic.json", "lorenz96-main.json", "sbibm.json"):
+    for name in ("synthetic.json", "lorenz96-search.json", "sbibm.json"):
         ODD[what](tmp_path / name)
     for study in ("synthetic", "lorenz96", "sbibm"):
         command = ["reproduce", study, "--size", "toy", "--output", str(tmp_path)]

@@ -157,7 +157,10 @@ def test_the_page_has_means_of_ten_tasks_and_of_nine(tmp_path):
     # NPE run here.
     column = 3 + len(METHODS)
     assert [ten[column], without[column]] == ["0.540", "0.500"]
-    assert "| sir | 0.550 | 0.500–0.600 | 0.536 | 0.538 | 0.630 | 0.776 | 0.500 | 10 s |" in page
+    assert (
+        "| sir | 0.550 | 0.500–0.600 | 0.536 | 0.538 | 0.630 | 0.776 | 0.500 | 100 MB | 100 MB |"
+        in page
+    )
     assert "sir at 10,000, seed 0, observations 3." in page
     # Without one of the tasks there is no mean of ours.
     write_page(runs[2:], tmp_path / "page.md")

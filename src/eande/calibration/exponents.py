@@ -37,7 +37,7 @@ from eande.calibration.cross_validation import folds, within
 from eande.inference.levels import mass_above
 from eande.inference.normalizer import PriorBank
 from eande.similarities.calibrated import EXPONENTS, Slope
-from eande.similarities.similarity import Similarity
+from eande.similarities.similarity import PairScore
 
 KINDS = ("auto", "constant", "datum")
 OBJECTIVES = ("score", "coverage")
@@ -112,7 +112,7 @@ class Found:
 
 @torch.no_grad()
 def tabulate(
-    similarity: Similarity,
+    similarity: PairScore,
     f: Tensor,
     g: Tensor,
     bank: PriorBank,

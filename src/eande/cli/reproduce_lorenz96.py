@@ -1,5 +1,7 @@
 """``eande reproduce lorenz96``: the paper's Section 5.2."""
 
+import math
+import time
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,49 +20,65 @@ class Device(StrEnum):
 
 
 class Part(StrEnum):
-    """Which table or figure; printed is the main table for the system as printed, b = 1."""
+    """Which table or figure."""
 
-    main = "main"
-    printed = "printed"
+    search = "search"
+    paper = "paper"
+    best = "best"
+    calibrated = "calibrated"
+    weights = "weights"
+    losses = "losses"
+    bank = "bank"
+    ladder = "ladder"
+    removed = "removed"
+    efficiency = "efficiency"
     timing = "timing"
     training = "training"
-    views = "views"
-    symmetry = "symmetry"
-    normalizer = "normalizer"
-    search = "search"
     page = "page"
+
+
+class System(StrEnum):
+    """Of which system: b as the paper's reference has it, as the paper prints it, or both."""
+
+    cited = "cited"
+    printed = "printed"
+    both = "both"
 
 
 def lorenz96(
     size: Annotated[
         str,
         typer.Option(
-            help="paper: ResNet-34, a GPU; smoke: its code in a minute; small: two cores; "
-            "demo: minutes; toy."
+            help="paper: ResNet-34, a GPU; small: a small encoder; smoke: paper's code in a "
+            "minute; toy."
         ),
     ] = "small",
     only: Annotated[
         Part,
         typer.Option(
-            help="Which table or figure; page writes docs/results/lorenz96.md from what was run."
+            help="Which comparison; search goes before any of them, and page writes "
+            "docs/results/lorenz96.md from what was run."
         ),
-    ] = Part.main,
+    ] = Part.paper,
     method: Annotated[
         list[str] | None,
-        typer.Option(
-            help="plain (the paper's), anchored, calibrated, aimed or ensemble; all by default."
-        ),
+        typer.Option(help="Rows of the comparison, or methods to search; all by default."),
     ] = None,
-    baselines: Annotated[
-        bool, typer.Option(help="NRE-C and NPE-C through sbi, and a generic critic, too.")
-    ] = False,
-    seeds: Annotated[int, typer.Option(min=1, help="Number of seeds.")] = 1,
+    system: Annotated[System, typer.Option(help="cited: b = 10; printed: b = 1.")] = System.both,
+    baselines: Annotated[bool, typer.Option(help="sbi's NRE-C and NPE-C in timing, too.")] = False,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="Number of seeds; by default the comparison's.")
+    ] = None,
     first_seed: Annotated[int, typer.Option(min=0, help="The first of them.")] = 0,
+    workers: Annotated[int, typer.Option(min=1, help="Trainings side by side.")] = 1,
+    minutes: Annotated[
+        float, typer.Option(min=0, help="After which no further run is begun.")
+    ] = math.inf,
     device: Annotated[
         Device, typer.Option(help="auto takes a GPU where there is one.")
     ] = Device.auto,
     output: Annotated[
-        Path, typer.Option(file_okay=False, help="Folder for the result files and the figure.")
+        Path, typer.Option(file_okay=False, help="Folder for the result files.")
     ] = Path("results"),
     pages: Annotated[
         Path, typer.Option(file_okay=False, help="Folder for the results page.")
@@ -68,7 +86,8 @@ def lorenz96(
 ) -> None:
     """Infer the forcing (F₁, F₂) of Lorenz 96 from windows of 250 × 396 numbers.
 
-    The posterior is a ring (the paper's Section 5.2).
+    The posterior is a ring (the paper's Section 5.2). Every run is written at once: the same
+    command goes on where it was stopped.
     """
     with errors_in_one_line():
         if only is Part.page:
@@ -76,26 +95,28 @@ def lorenz96(
 
             console.print(f"wrote {write_page(output, pages)}")
             return
-        from eande.studies.lorenz96.methods import choose_methods
-
-        methods = choose_methods(method or [], baselines=baselines)
-        common: dict[str, Any] = {"device": _choose_device(device), "progress": size != "toy"}
-        chosen_seeds = range(first_seed, first_seed + seeds)
+        chosen = _choose_device(device)
         if only is Part.timing:
             from eande.studies.lorenz96.timing import run_timing
 
-            run_timing(size, output, baselines=baselines, **common)
+            run_timing(size, output, baselines=baselines, device=chosen, progress=size != "toy")
         elif only is Part.training:
             from eande.studies.lorenz96.timing import run_training
 
-            run_training(size, output, **common)
-        elif only in (Part.main, Part.printed):
-            printed = only is Part.printed
-            _run_main(size, methods, chosen_seeds, output, printed=printed, **common)
+            run_training(size, output, device=chosen, progress=size != "toy")
         else:
-            from eande.studies.lorenz96.variants import run_variants
-
-            run_variants(only.value, size, chosen_seeds, output, report=_report, **common)
+            _run(
+                only.value,
+                size,
+                chosen,
+                output,
+                methods=method or [],
+                system=system,
+                seeds=None if seeds is None else range(first_seed, first_seed + seeds),
+                first_seed=first_seed,
+                workers=workers,
+                until=time.time() + 60 * minutes,
+            )
     console.print(f"wrote {output / f'lorenz96-{only.value}.json'}")
 
 
@@ -111,18 +132,33 @@ def _choose_device(device: Device) -> str:
     return device.value
 
 
-def _run_main(size: str, methods: list[str], seeds: range, output: Path, **options: Any) -> None:
-    from eande.studies.lorenz96.main import run_main
-    from eande.studies.lorenz96.sizes import choose_size
-    from eande.studies.lorenz96.tables import results_table
+def _run(
+    part: str,
+    size: str,
+    device: str,
+    output: Path,
+    *,
+    methods: list[str],
+    system: System,
+    seeds: range | None,
+    first_seed: int,
+    workers: int,
+    until: float,
+) -> None:
+    from eande.studies.lorenz96.campaign import Campaign, run_comparison, run_search
+    from eande.studies.lorenz96.comparisons import COMPARISONS
 
-    runs, figure = run_main(size, methods, seeds, output, report=_report, **options)
-    console.print(results_table(runs, choose_size(size).samples))
-    if figure is not None:
-        console.print(f"wrote {figure}")
+    systems = {System.cited: (10.0,), System.printed: (1.0,), System.both: (10.0, 1.0)}[system]
+    with Campaign(output, workers=workers, until=until, report=_report) as campaign:
+        if part == "search":
+            run_search(campaign, size, device, kinds=methods, systems=systems)
+            return
+        if seeds is None:
+            seeds = range(first_seed, first_seed + COMPARISONS[part].seeds)
+        run_comparison(campaign, part, size, device, seeds=seeds, systems=systems, methods=methods)
 
 
-def _report(run: dict[str, Any]) -> None:
+def _report(run: Any) -> None:
     from eande.studies.lorenz96.tables import run_line
 
     console.print(run_line(run))

@@ -30,7 +30,7 @@ from torch.nn import functional
 from eande.foundations.checks import InputError, show
 from eande.inference.guide import Guide
 from eande.inference.model import EmbedAndEmulate
-from eande.inference.nearby import weigh_members
+from eande.inference.nearby import WeighedMembers, weigh_members
 from eande.inference.normalizer import PriorBank, estimate_normalizer
 from eande.priors.convert import same_law
 from eande.similarities.calibrated import Calibrated
@@ -40,6 +40,8 @@ from eande.similarities.similarity import Share, Similarity
 _DRAWS = 20_000
 # As many effective draws know it within a fifth, which weighs members well enough.
 _FEWEST = 25.0
+# What was found for so many data at most is kept until others are asked for.
+_KEPT = 512
 # What a rigorous bound leaves for rounding: scores of hundreds of nats cancel against normalisers
 # as large.
 _ROUNDING = 2e-6
@@ -136,6 +138,10 @@ def _log_mean_exp(scores: Sequence[Tensor]) -> Tensor:
     return reduce(torch.logaddexp, scores) - math.log(len(scores))
 
 
+def _same(one: Tensor, other: Tensor) -> bool:
+    return one.device == other.device and torch.equal(one, other)
+
+
 class JointEncoder(nn.Module):
     """Every member's f_j(y) with its −log C_j(y), side by side."""
 
@@ -143,6 +149,8 @@ class JointEncoder(nn.Module):
         super().__init__()
         self.members = nn.ModuleList(members)
         self.gaps = all(member.takes_gaps for member in members)
+        # Of the last data, as the members embedded them: who judges a model asks several times.
+        self._last: tuple[list[Tensor], WeighedMembers] | None = None
 
     def forward(self, y: Tensor) -> Tensor:
         """Map data (m, …) to (m, Σ (n_j + 1))."""
@@ -150,18 +158,27 @@ class JointEncoder(nn.Module):
 
     def near(self, y: Tensor) -> tuple[Tensor, list[Guide | None]]:
         """Return the same, and proposals for those data whose members were weighed by any."""
-        members = list(self._trained())
-        data = [member.embed(y) for member in members]
-        found = weigh_members(members, [f.detach() for f in data], self._banks(), fewest=_FEWEST)
+        data = [member.embed(y) for member in self._trained()]
+        found = self._weighed([f.detach() for f in data])
         joint = []
         for f, normalizer in zip(data, found.normalizers, strict=True):
             joint += [f, -normalizer.log_value.float().unsqueeze(1)]
         guides: list[Guide | None] = [None] * len(y)
-        each = torch.arange(len(members), device=found.guided.device)
+        each = torch.arange(len(data), device=found.guided.device)
         for i, row in enumerate(found.guided.tolist()):
             assert found.guide is not None
-            guides[row] = found.guide.of(i * len(members) + each)
+            guides[row] = found.guide.of(i * len(data) + each)
         return torch.cat(joint, dim=1), guides
+
+    def _weighed(self, data: list[Tensor]) -> WeighedMembers:
+        if self._last is not None:
+            known, found = self._last
+            if all(map(_same, known, data)):
+                return found
+        members = list(self._trained())
+        found = weigh_members(members, data, self._banks(), fewest=_FEWEST)
+        self._last = (data, found) if len(data[0]) <= _KEPT else None
+        return found
 
     def by_draws(self, y: Tensor) -> Tensor:
         """Map data to the same without asking how many draws came near, as a CUDA graph must.

@@ -55,9 +55,12 @@ _LEAST_SHARE = 0.1
 # Draws by which a member of an ensemble is weighed, and as many more where fewer of them are
 # effective than know its weight to a tenth; where that does not do, its guide is looked for more
 # closely.
-_WEIGHING = 512
+_WEIGHING = 768
 _WEIGHING_MORE = 1_024
 _WELL_WEIGHED = 100
+# The closest look takes longest. It is for members of which a closer one made so much more draws
+# effective.
+_LEAST_GAIN = 1.5
 
 
 def data_at_once(device: torch.device) -> int:
@@ -296,8 +299,11 @@ def _weigh_some(
             own, models[0].prior, banks[0].phi, pool[rows], effort=effort, seed=seed
         ).guide
         guide = found if guide is None else guide.replaced(rows, found)
+        before = near.effective_draws[rows]
         near = _better(near, rows, _weighed_by(found, own, derive_seed(seed, "weighing", number)))
-        rows = rows[near.effective_draws[rows] < _WELL_WEIGHED]
+        now = near.effective_draws[rows]
+        worthwhile = (now >= _LEAST_GAIN * before) | (number == 0)
+        rows = rows[(now < _WELL_WEIGHED) & worthwhile]
         if not len(rows):
             break
     each = len(models)

@@ -147,7 +147,8 @@ def _as_values(name: str, values: Any) -> dict[str, np.ndarray]:
 
 def _boxes(values: Mapping[str, np.ndarray], *, width: float) -> tuple[Figure, Axes]:
     """Draw a box per name, quartiles with whiskers at 5 and 95 %."""
-    figure = Figure(figsize=(width * len(values) + 1.3, 3.6), layout="constrained")
+    # The title has its place above one box, too.
+    figure = Figure(figsize=(max(5.2, width * len(values) + 1.3), 3.6), layout="constrained")
     axis = figure.subplots()
     line: dict[str, Any] = {"color": OURS}
     axis.boxplot(

@@ -107,8 +107,9 @@ def posterior_grid(
                 axis.set_ylabel(f"F = {radius:.1f}\nF₂")
             if row == len(phi) - 1:
                 axis.set_xlabel("F₁")
-    legend = "heat map: posterior    dotted: reference circle    white: marginals"
-    figure.suptitle(legend, fontsize=9)
+    legend = ("heat map: posterior", "dotted: reference circle", "white: marginals")
+    # Two columns are narrower than the three on one line.
+    figure.suptitle(("    " if len(densities) > 2 else "\n").join(legend), fontsize=9)
     return figure
 
 

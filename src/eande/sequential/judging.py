@@ -77,11 +77,12 @@ def judge(
     some = held_out[:_MOST]
     if len(some.groups.unique()) < _FEWEST:
         return Judged(len(held_out), None, None, None, tuple(_warned(model, observed)))
+    warned = list(_warned(model, observed))
     score = log_ratios(model, model.prior, held_out, views)
     gain = None
     if before is not None:
         gain = (score - log_ratios(before, model.prior, held_out, views)).mean().item()
-    alarms = [*_warned(model, observed), *_checked(model, some, observed, views, seed)]
+    alarms = [*warned, *_checked(model, some, observed, views, seed)]
     error = score.std().item() / len(score) ** 0.5
     return Judged(len(held_out), score.mean().item(), error, gain, tuple(alarms))
 

@@ -193,7 +193,12 @@ class StoredRuns:
             if self._in_order:
                 self.runs.sort(key=self._key)
             content = self._beside | self.head | self._summary(self.runs) | {"runs": self.runs}
-            write_results(self.path, content, self._kind)
+            try:
+                write_results(self.path, content, self._kind)
+            except InputError:
+                # It would be refused again with every other; what did not fit on the disk waits.
+                self.runs.remove(run)
+                raise
             self._seen = _identity(self.path)
 
     def _key(self, run: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -8,10 +8,9 @@ into memory at a time.
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from lightning.fabric import Fabric
 from torch import Tensor
 
 from eande.foundations.seeds import derive_seed
@@ -24,6 +23,9 @@ from eande.training.negatives import MemoryBank
 from eande.training.settings import FitSettings
 from eande.training.state import TrainingState
 from eande.training.validation import HeldOut, QuickScore
+
+if TYPE_CHECKING:
+    from lightning.fabric import Fabric
 
 Losses = dict[str, Tensor]
 
@@ -41,7 +43,7 @@ class ContrastiveTask:
 
     def __init__(
         self,
-        fabric: Fabric,
+        fabric: "Fabric",
         settings: FitSettings,
         batches: Batches,
         held_out: HeldOut,

@@ -12,10 +12,9 @@ from contextlib import nullcontext
 from dataclasses import replace
 from numbers import Real
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from lightning.fabric import Fabric
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -45,6 +44,9 @@ from eande.training.settings import MANY, FitSettings
 from eande.training.state import Record, TrainingState
 from eande.training.trackers import Tracker, as_tracked
 from eande.training.validation import held_out_log_ratios
+
+if TYPE_CHECKING:
+    from lightning.fabric import Fabric
 
 # Data on disk of no more bytes than this are read once and kept in memory.
 _SMALL = 100_000_000
@@ -265,7 +267,10 @@ def _default_settings(warm_start: object) -> FitSettings:
     )
 
 
-def _make_fabric(settings: FitSettings) -> Fabric:
+def _make_fabric(settings: FitSettings) -> "Fabric":
+    # Inside: its import takes longer than many a command that trains nothing.
+    from lightning.fabric import Fabric
+
     device = settings.device
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"

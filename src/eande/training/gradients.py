@@ -15,19 +15,22 @@ Reference:
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import torch
-from lightning.fabric import Fabric
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
 from eande.foundations.seeds import derive_seed, seed_global
 
+if TYPE_CHECKING:
+    from lightning.fabric import Fabric
+
 Network = Callable[[Tensor], Tensor]
 
 
 def micro_batched_backward(
-    fabric: Fabric,
+    fabric: "Fabric",
     model: nn.Module,
     *,
     inputs: Sequence[tuple[Network, Tensor]],
@@ -75,7 +78,7 @@ def micro_batched_backward(
     return [leaf.detach() for leaf in leaves]
 
 
-def _run(fabric: Fabric, network: Network, x: Tensor, seed: int) -> Tensor:
+def _run(fabric: "Fabric", network: Network, x: Tensor, seed: int) -> Tensor:
     seed_global(seed, fabric.device)
     with fabric.autocast():
         return network(x)

@@ -9,9 +9,8 @@ in the same weights.
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
-from lightning.fabric import Fabric
 from rich.progress import Progress
 from torch import Tensor, nn
 
@@ -23,6 +22,9 @@ from eande.training.checkpoints import CheckpointStore
 from eande.training.settings import FitSettings, Schedule
 from eande.training.state import Record, TrainingState
 from eande.training.trackers import Tracked
+
+if TYPE_CHECKING:
+    from lightning.fabric import Fabric
 
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -73,7 +75,7 @@ class Loop(Generic[Model]):
 
     def __init__(
         self,
-        fabric: Fabric,
+        fabric: "Fabric",
         task: Task[Model],
         store: CheckpointStore,
         bar: Progress | None = None,

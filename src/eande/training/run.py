@@ -10,9 +10,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from lightning.fabric import Fabric
 from rich.progress import Progress
 
 from eande.inference.model import EmbedAndEmulate
@@ -30,6 +29,9 @@ from eande.training.settings import FitSettings, Schedule
 from eande.training.state import Record, TrainingState
 from eande.training.trackers import Tracked
 from eande.training.validation import HeldOut, QuickScore
+
+if TYPE_CHECKING:
+    from lightning.fabric import Fabric
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,7 @@ class Call:
     prior: Prior
     views: View | None
     networks: Networks
-    fabric: Fabric
+    fabric: "Fabric"
     bar: Progress | None
     callback: Callable[[Record], None] | None
     tracked: Tracked | None

@@ -161,5 +161,8 @@ def digest(*tensors: Tensor) -> str:
     """Return a short digest of the bytes of tensors."""
     total = hashlib.sha256()
     for tensor in tensors:
-        total.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+        whole = tensor.detach().cpu().contiguous()
+        # What has no numbers may have a stride of zero, of which torch views no bytes.
+        flat = whole.as_strided((whole.numel(),), (1,))
+        total.update(flat.view(torch.uint8).numpy().data)
     return total.hexdigest()[:16]

@@ -1,9 +1,12 @@
 """The paper's Lorenz 96 study: the posterior of two forcing parameters is a ring.
 
-main, timing, variants    one call per table or figure
-sizes, methods            what is run: how much of it, which methods with which settings
-data, networks            simulations; encoders and the views they are trained on
+terms, recipes            what every method of a comparison gets; how each is trained
+comparisons, search       the tables: rows, each a recipe under terms; settings found before them
+campaign, crossfit        runs, one by one or side by side; one exponent for any method
+data, networks, sizes     simulations; encoders and their views; how much of it is run
 ring, physics             what is measured of a posterior; F by physics alone
 baselines, through_sbi    other methods, on sbi's networks and losses
-tables, pictures, page    how the results are shown
+timing                    how long inference and training take
+effects, tables           differences between methods, with intervals; a line for a run
+pictures, page, schema    how the results are shown, and how they are stored
 """

@@ -15,6 +15,7 @@ References:
     Miller, Weniger and Forré, *Contrastive Neural Ratio Estimation*, 2022 (NRE-C).
 """
 
+import copy
 import math
 from dataclasses import dataclass, fields
 from typing import Any
@@ -31,6 +32,7 @@ from eande.inference.normalizer import (
     Normalizer,
     PriorBank,
     estimate_normalizer,
+    normalizer_of_weights,
     refine_normalizer,
 )
 from eande.inference.posterior import Posterior
@@ -43,10 +45,11 @@ from eande.simulators.lorenz96 import Lorenz96
 from eande.studies.lorenz96.data import Data
 from eande.studies.lorenz96.networks import make_encoder, make_views
 from eande.studies.lorenz96.sizes import Size
+from eande.studies.lorenz96.terms import Terms, epochs_of, validate_every
 from eande.studies.lorenz96.through_sbi import PAIRS_AT_ONCE, Head, make_head, make_loss
 from eande.training.batches import Batch, Batches
 from eande.training.checkpoints import CheckpointStore
-from eande.training.loop import Loop, Validated
+from eande.training.loop import DivergedError, Loop, Validated
 from eande.training.settings import FitSettings
 from eande.training.state import TrainingState
 from eande.training.validation import HeldOutScore, held_out_score
@@ -60,15 +63,18 @@ _FLOW_DRAWS = 1_000
 
 @dataclass(frozen=True)
 class BaselineSettings:
-    """How a baseline is trained.
+    """How a baseline is trained, where the terms of the comparison leave it open.
 
     Args:
-        batch_size: pairs per step; that of E&E by default.
-        learning_rate: its largest value; 1e-4 is the paper's, small encoders get 1e-3.
+        batch_size: pairs per step.
+        learning_rate: its largest value; 1e-4 is the paper's.
         warmup: share of the steps over which it rises; then it falls along a cosine.
-        weight_decay: AdamW's, on matrices only.
-        gradient_clip: largest gradient norm; sbi's default.
-        ema: decay of the moving average of the weights, which is what is validated and returned.
+        weight_decay: AdamW's.
+        decayed: which weights decay: ``"matrices"``, or ``"all"``.
+        gradient_clip: largest gradient norm; None for no clipping.
+        ema: decay of the moving average of the weights, which is what is validated and returned;
+            None for the weights themselves.
+        embedding_dimension: of the encoder.
         network: of sbi: a flow (``"zuko_nsf"``, ``"zuko_maf"``, …) or a classifier (``"resnet"``,
             ``"mlp"``); empty for zuko_nsf or resnet.
         width: hidden features of that network.
@@ -76,25 +82,21 @@ class BaselineSettings:
             ``{"num_transforms": 8}``.
         classes: K of NRE-C.
         gamma: γ of NRE-C.
-        turn: whether the ring is turned at random.
-        validations: how often in all.
-        compile: whether to compile a ResNet encoder on a GPU, and to capture steps as CUDA graphs.
     """
 
-    batch_size: int | None = None
-    learning_rate: float = 1e-4
+    batch_size: int = 500
+    learning_rate: float = 1e-3
     warmup: float = 0.05
     weight_decay: float = 5e-4
-    gradient_clip: float = 5.0
-    ema: float = 0.98
+    decayed: str = "matrices"
+    gradient_clip: float | None = 5.0
+    ema: float | None = 0.98
+    embedding_dimension: int = 128
     network: str = ""
     width: int = 128
     options: dict[str, Any] | None = None
     classes: int = 16
     gamma: float = 0.1
-    turn: bool = True
-    validations: int = 20
-    compile: bool = True
 
 
 class Baseline(nn.Module):
@@ -107,6 +109,7 @@ class Baseline(nn.Module):
 
     Attributes:
         history: one record per validation.
+        exponent: β of the posterior p(φ) r(φ, y)^β, 1 but for a calibrated one.
     """
 
     def __init__(self, kind: str, encoder: nn.Module, head: Head) -> None:
@@ -118,6 +121,18 @@ class Baseline(nn.Module):
         self.standardize = Standardizer(*self.prior.location_and_scale())
         self.encoder_rows = 50
         self.history: list[dict[str, float]] = []
+        self.exponent = 1.0
+
+    def calibrated(self, exponent: float) -> "Baseline":
+        """Return a baseline with these networks, whose posteriors are p(φ) r(φ, y)^β."""
+        other = copy.copy(self)
+        other.exponent = exponent
+        return other
+
+    @property
+    def scored(self) -> "Powered":
+        """What scores pairs of embeddings and standardised parameters."""
+        return Powered(self.head, self.exponent)
 
     @property
     def device(self) -> torch.device:
@@ -169,14 +184,26 @@ class Baseline(nn.Module):
         For a flow, the log of its share in the box over draws of its own.
         """
         if self.kind != "npe-c":
-            return estimate_normalizer(self.head, embedded, self.bank(draws))
+            return estimate_normalizer(self.scored, embedded, self.bank(draws))
         draws = min(draws, _FLOW_DRAWS * 10)
         rows = max(1, PAIRS_AT_ONCE // draws)
         with global_seed(0, "leakage", device=self.device):
-            parts = [self.draw(part, draws) for part in embedded.split(rows)]
-        inside = torch.cat([self.prior.contains(part).sum(1) for part in parts]).double()
-        share = inside.clamp(min=1) / draws
-        return Normalizer(share.log(), ((1 - share) / (share * draws)).sqrt(), inside)
+            parts = [self.weigh(part, draws)[1] for part in embedded.split(rows)]
+        return normalizer_of_weights(torch.cat(parts))
+
+    def weigh(self, embedded: Tensor, draws: int) -> tuple[Tensor, Tensor]:
+        """Draw from the flow q; return the draws (m, draws, D) and their log weights (m, draws).
+
+        The calibrated posterior is q^β inside the box: the weights are r^{β−1} there, and 0
+        outside. Their mean is C = ∫ p r^β dφ, for r = q/p.
+        """
+        drawn = self.draw(embedded, draws)
+        inside = self.prior.contains(drawn)
+        log_weights = torch.zeros(inside.shape, device=self.device)
+        if self.exponent != 1:
+            ratios = self.head.network.log_prob(self.standardize(drawn).transpose(0, 1), embedded)
+            log_weights = (self.exponent - 1) * (ratios.T - self.head.log_density)
+        return drawn, log_weights.masked_fill(~inside, -torch.inf)
 
     def draw(self, embedded: Tensor, draws: int) -> Tensor:
         """Draw from the flow, shape (m, draws, D), in or out of the box."""
@@ -195,6 +222,27 @@ class Baseline(nn.Module):
             normalizer = refine_normalizer(normalizer, self.head, embedded, bank)
         phi = self.standardize(data.validation.phi.to(self.device))
         return held_out_score(self.head, embedded, phi, normalizer)
+
+
+@dataclass(frozen=True)
+class Powered:
+    """Scores of a head, times β.
+
+    Args:
+        head: of a baseline.
+        exponent: β.
+    """
+
+    head: Head
+    exponent: float
+
+    def score(self, embedded: Tensor, phi: Tensor) -> Tensor:
+        """Return the scores of all pairs, (m, n) × (k, D) → (m, k)."""
+        return self.exponent * self.head.score(embedded, phi)
+
+    def paired_score(self, embedded: Tensor, phi: Tensor) -> Tensor:
+        """Return the scores of matching rows, (m, n) × (m, D) → (m,)."""
+        return self.exponent * self.head.paired_score(embedded, phi)
 
 
 @dataclass(frozen=True)
@@ -222,18 +270,21 @@ class BaselineObservation:
 
     def score(self, phi: Tensor) -> Tensor:
         """Return log r up to a constant, (k, D) → (k,)."""
-        return self.model.head.score(self.embedded, self.model.standardize(phi))[0]
+        return self.model.scored.score(self.embedded, self.model.standardize(phi))[0]
 
     def bank_scores(self, bank: PriorBank) -> Tensor:
         """Return the scores of prior draws that are standardised already, (N',)."""
-        return self.model.head.score(self.embedded, bank.emulated)[0]
+        return self.model.scored.score(self.embedded, bank.emulated)[0]
 
     def bound(self) -> None:
         """Return None: a network has no bound."""
         return
 
     def sample_flow(self, target: Target, n: int, *, seed: int = 0) -> tuple[Tensor, SampleInfo]:
-        """Draw ``n`` samples of the flow inside the box, shape (n, D)."""
+        """Draw ``n`` samples of the flow inside the box, shape (n, D).
+
+        Those of a calibrated one are chosen among ten times as many by their weights.
+        """
         prior = target.prior
         found = torch.empty(0, prior.dimension, device=self.device)
         tried = 0
@@ -243,8 +294,12 @@ class BaselineObservation:
                 message = f"sampling: expected {n} draws in the box, got {len(found)} of {tried}"
                 raise BudgetExceeded(message, found, SampleInfo(0.0, 0.0, 0, tried))
             with global_seed(seed, "flow", batch, device=self.device):
-                drawn = self.model.draw(self.embedded, max(n, 1_000))[0]
-            found = torch.cat([found, drawn[prior.contains(drawn)]])
+                drawn, log_weights = (part[0] for part in self.model.weigh(self.embedded, 10 * n))
+                kept = drawn[log_weights > -torch.inf]
+                if self.model.exponent != 1 and len(kept):
+                    chosen = log_weights.softmax(0).multinomial(n, replacement=True)
+                    kept = drawn[chosen]
+            found = torch.cat([found, kept])
             tried += len(drawn)
             batch += 1
         return found[:n], SampleInfo(len(found) / tried, math.nan, 0, tried)
@@ -305,46 +360,48 @@ class BaselineTask:
         record = {
             "held_out_log_ratio": score.log_ratio,
             "held_out_error": score.error,
+            "held_out_density": score.density,
             "effective_draws": score.effective_draws,
         }
-        return Validated(score.log_ratio, record)
+        return Validated(score.by(self.settings.select_by), record)
 
 
 def train_baseline(
     kind: str,
     data: Data,
     size: Size,
+    terms: Terms,
     seed: int,
     device: str,
     *,
+    steps: int,
     progress: bool,
-    epochs: int | None = None,
     **overrides: Any,
 ) -> Baseline:
-    """Train an encoder with a head of sbi and return the weights of the best held-out log ratio.
+    """Train an encoder with a head of sbi and return the weights of the best held-out score.
 
     Args:
         kind: ``"npe-c"``, ``"nre-c"`` or ``"critic"``.
-        data: simulations.
-        size: of the study; says which encoder and how large batches are.
+        data: simulations, made under the terms.
+        size: of the study; says which encoder.
+        terms: what every method of the comparison gets.
         seed: same seed, same model on a CPU.
         device: ``"cpu"`` or ``"cuda"``.
+        steps: of training.
         progress: whether to show a progress bar.
-        epochs: those of E&E by default; the held-out score picks the best of them.
         overrides: fields of :class:`BaselineSettings`.
     """
     check_choice("kind", kind, BASELINES)
     for name in overrides:
         check_choice("overrides", name, [field.name for field in fields(BaselineSettings)])
-    large = size.encoder != "small"
-    own = BaselineSettings(**{"learning_rate": 1e-4 if large else 1e-3} | overrides)
-    settings = _loop_settings(own, size, epochs or size.epochs, device, seed)
-    views = make_views(turned=own.turn)
+    own = BaselineSettings(**overrides)
+    settings = _loop_settings(own, terms, steps, len(data.train), device, seed)
+    views = make_views(terms)
     batches = Batches.of(data.train, views, settings)
     fabric = Fabric(accelerator=device, devices=1, precision=settings.precision)
     with global_seed(seed, "baseline", kind, device=torch.device(device)):
-        encoder, dimension = make_encoder(size, seed)
-        head = make_head(kind, own.network, dimension, own.width, own.options or {})
+        encoder = make_encoder(size, own.embedding_dimension, seed)
+        head = make_head(kind, own.network, own.embedding_dimension, own.width, own.options or {})
         state = TrainingState.begin(
             Baseline(kind, encoder, head).to(device),
             learning_rate=own.learning_rate,
@@ -357,7 +414,7 @@ def train_baseline(
             loop = Loop(fabric, task, CheckpointStore(None), bar)
             loop.run(state, loop.schedule.epochs, "main", kind)
     if not state.best_weights:
-        raise RuntimeError(f"training failed: no validation of {kind} gave a finite score")
+        raise DivergedError(f"training failed: no validation of {kind} gave a finite score")
     model = state.candidate
     model.load_state_dict(state.best_weights)
     model.history = state.history
@@ -365,21 +422,24 @@ def train_baseline(
 
 
 def _loop_settings(
-    own: BaselineSettings, size: Size, epochs: int, device: str, seed: int
+    own: BaselineSettings, terms: Terms, steps: int, simulations: int, device: str, seed: int
 ) -> FitSettings:
     """Return a baseline's settings as those of the training loop."""
-    cuda = device == "cuda"
+    batch_size = min(own.batch_size, simulations)
+    epochs = epochs_of(steps, simulations, batch_size)
     return FitSettings(
-        batch_size=min(own.batch_size or size.batch_size, size.batch_size),
+        batch_size=batch_size,
         learning_rate=own.learning_rate,
         warmup=own.warmup,
         weight_decay=own.weight_decay,
+        decayed=own.decayed,
         gradient_clip=own.gradient_clip,
         ema=own.ema,
         epochs=epochs,
-        validate_every=max(1, epochs // own.validations),
+        validate_every=validate_every(epochs, terms.looks),
+        select_by=terms.select_by,
         device=device,
-        precision="bf16-mixed" if cuda else "32-true",
-        compile=own.compile and cuda and size.encoder != "small",
+        precision="bf16-mixed" if device == "cuda" else "32-true",
+        compile=device == "cuda",
         seed=seed,
     )

@@ -12,9 +12,7 @@ from eande.foundations.checks import InputError, show_shape
 from eande.foundations.files import clear_strays, open_regular, replacing, storing
 from eande.simulation.read.npz import NpzFile
 from eande.studies.lorenz96.data import Data
-from eande.studies.lorenz96.methods import Fitted
-from eande.studies.lorenz96.ring import HALF_WIDTH, draw, reference_samples
-from eande.studies.outputs import write_figure
+from eande.studies.lorenz96.ring import HALF_WIDTH
 from eande.studies.records import alone
 from eande.studies.schema import check_keys, check_labels
 
@@ -23,10 +21,6 @@ PICTURED = (4.0, 10.0, 17.0)
 PIXELS = 200
 # Bytes of a file of them, at most; ours have a fiftieth.
 _LARGEST_FILE = 2**26
-# The figure of one posterior: a ring inside the square.
-_FIGURE_FORCING = 10.0
-_FIGURE_PIXELS = 300
-_FIGURE_SAMPLES = 4_000
 
 
 def keep_pictures(path: Path, name: str, model: Any, data: Data, finer: int) -> None:
@@ -86,28 +80,6 @@ def _check_pictures(path: Path, file: NpzFile) -> None:
                 f"{path}: {name}: expected numbers of shape {show_shape(expected)}, "
                 f"got {dtype} of shape {show_shape(shape)}"
             )
-
-
-def save_posterior(fitted: Fitted, data: Data, path: Path) -> Path:
-    """Draw one test posterior with its reference circle, its marginals and theirs."""
-    # The study runs without matplotlib up to here.
-    from eande import plots
-
-    forcing = data.test_phi.norm(dim=1)
-    chosen = int((forcing - _FIGURE_FORCING).abs().argmin())
-    observed = data.test_y[chosen : chosen + 1]
-    posterior = fitted.model.posteriors(observed, draws=100_000)[0]
-    samples, _ = draw(posterior, _FIGURE_SAMPLES, 0)
-    figure = plots.ring(
-        _density(posterior, torch.linspace(-HALF_WIDTH, HALF_WIDTH, _FIGURE_PIXELS)).cpu().numpy(),
-        samples.cpu().numpy(),
-        reference_samples(forcing[chosen].item(), _FIGURE_SAMPLES, 0).numpy(),
-        half_width=HALF_WIDTH,
-        title=f"(F₁, F₂) given one window of 99,000 numbers, F = {forcing[chosen]:.2f}",
-        method=fitted.method,
-    )
-    write_figure(path, figure, dpi=130)
-    return path
 
 
 def _density(posterior: Any, side: Tensor) -> Tensor:

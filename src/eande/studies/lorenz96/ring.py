@@ -42,7 +42,7 @@ def measure(model: Any, data: Data, size: Size, seed: int) -> dict[str, Any]:
         # A flow's values take a thousand times as long, and its posteriors are wide.
         draws = size.draws // (200 if getattr(model, "kind", "") == "npe-c" else 10)
         fresh = model.posteriors(data.fresh_y, draws=draws)
-        found["calibration"] = calibration(fresh, data.fresh_phi, seed)
+        found["fresh"] = calibration(fresh, data.fresh_phi, seed)
     return found
 
 

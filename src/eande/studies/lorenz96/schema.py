@@ -7,7 +7,10 @@ from typing import Any, Literal
 from eande.diagnostics.diagnose import LEVELS
 from eande.foundations.checks import InputError, check_choice, check_count, check_positive
 from eande.studies.lorenz96.baselines import BASELINES
-from eande.studies.lorenz96.methods import METHODS
+from eande.studies.lorenz96.comparisons import searched_kinds
+from eande.studies.lorenz96.recipes import Recipe
+from eande.studies.lorenz96.sizes import SIZES, Size
+from eande.studies.lorenz96.terms import Terms
 from eande.studies.schema import (
     Provenance,
     check_keys,
@@ -16,6 +19,9 @@ from eande.studies.schema import (
     check_numbers,
     check_some,
 )
+
+# Of the tables whose terms were not equal: they had names of their own.
+OLDER_METHODS = ("plain", "anchored", "calibrated", "aimed", "ensemble")
 
 
 @dataclass
@@ -70,6 +76,10 @@ class Measured(Trained):
 
 def _measures(samples: int) -> Iterator[str]:
     yield from ("angular_tv", "angular_tv_floor", "radial_error", "crps", "z")
+    yield from _distances(samples)
+
+
+def _distances(samples: int) -> Iterator[str]:
     for kind in ("mmd2", "mmd2_floor"):
         yield from (f"{kind}_0.01_100", f"{kind}_0.05_100", f"{kind}_0.05_{samples}")
 
@@ -147,7 +157,7 @@ class MainRun(Measured):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_choice("method", self.method, [*METHODS, *BASELINES])
+        check_choice("method", self.method, [*OLDER_METHODS, *BASELINES])
 
 
 @dataclass
@@ -228,9 +238,9 @@ class AblationResults:
 
 @dataclass
 class TrainedResults:
-    """``lorenz96-normalizer.json`` and ``lorenz96-search.json``."""
+    """``lorenz96-normalizer.json``."""
 
-    study: Literal["lorenz96-normalizer", "lorenz96-search"]
+    study: Literal["lorenz96-normalizer"]
     size: str
     device: Literal["cpu", "cuda"]
     settings: VariantSettings
@@ -238,10 +248,6 @@ class TrainedResults:
 
     def __post_init__(self) -> None:
         _check_variants(self.settings, self.runs)
-        if self.study == "lorenz96-normalizer":
-            self._check_normalizers()
-
-    def _check_normalizers(self) -> None:
         lengths: dict[str, int] = {}
         for run in self.runs:
             if any(record.cv_normalizer is None for record in run.history):
@@ -337,6 +343,106 @@ def _check_times(name: str, times: Any) -> None:
             check_numbers(name, [seconds])
 
 
+# What tables and figures read of every datum of a compared run, beside MMD² of all its samples.
+MEASURES = (
+    "log_ratio",
+    "z",
+    "crps",
+    "radial_error",
+    "angular_tv",
+    "mmd2_0.01_100",
+    "mmd2_0.05_100",
+)
+
+
+@dataclass
+class Settings:
+    """How a run was made: by which recipe, under which terms, at which size."""
+
+    recipe: Recipe
+    terms: Terms
+    size: Size
+
+    def __post_init__(self) -> None:
+        check_labels("settings.recipe", self.recipe.settings)
+        check_labels("settings.recipe", map(str, self.recipe.settings.values()))
+        check_labels("settings.size", [self.size.encoder])
+        check_count("settings.size.samples", self.size.samples, 1)
+
+
+@dataclass
+class ComparedRun:
+    """A row of a comparison with one seed; what failed to train was not measured."""
+
+    size: str
+    method: str
+    b: float
+    simulations: int
+    calibration: str
+    seed: int
+    trial: str
+    settings: Settings
+    history: list[Record]
+    score: float
+    seconds_training: float
+    failed: str | None = None
+    parameters: int = 0
+    medians: dict[str, float] = field(default_factory=dict)
+    exponent: float | None = None
+    mean_log_ratio: float | None = None
+    radial_z_rms: float | None = None
+    coverage: dict[str, float] = field(default_factory=dict)
+    fresh: Calibration | None = None
+    physics: Physics | None = None
+    per_datum: dict[str, list[float]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_choice("size", self.size, list(SIZES))
+        check_labels("method", [self.method, self.trial, self.calibration])
+        check_numbers("score", [self.score, self.b])
+        check_labels("per_datum", self.per_datum)
+        for name, values in self.per_datum.items():
+            check_list(f"per_datum.{name}", values)
+        if self.failed is None:
+            check_some("history", self.history)
+            check_numbers("mean_log_ratio", [self.mean_log_ratio or 0.0])
+            samples = self.settings.size.samples
+            check_keys("medians", self.medians, ["angular_tv", *_distances(samples)])
+            check_numbers("medians", self.medians.values())
+        if self.failed is None and not self.trial:
+            check_keys("per_datum", self.per_datum, [*MEASURES, f"mmd2_0.05_{samples}"])
+
+
+@dataclass
+class ComparisonResults:
+    """``lorenz96-<comparison>.json``, and ``lorenz96-search.json``."""
+
+    study: Literal[
+        "lorenz96-paper",
+        "lorenz96-best",
+        "lorenz96-calibrated",
+        "lorenz96-weights",
+        "lorenz96-losses",
+        "lorenz96-bank",
+        "lorenz96-ladder",
+        "lorenz96-removed",
+        "lorenz96-efficiency",
+        "lorenz96-search",
+    ]
+    device: Literal["cpu", "cuda"]
+    runs: list[ComparedRun]
+
+    def __post_init__(self) -> None:
+        check_some("runs", self.runs)
+        for run in self.runs:
+            if self.study == "lorenz96-search":
+                check_choice("method", run.method, list(searched_kinds()))
+            elif run.size != self.runs[0].size:
+                raise InputError(
+                    f"runs: expected all of size {self.runs[0].size}, got one of size {run.size}"
+                )
+
+
 # By the part of the study, which names the file: lorenz96-<part>.json.
 KINDS: dict[str, type] = {
     "main": MainResults,
@@ -346,5 +452,14 @@ KINDS: dict[str, type] = {
     "views": AblationResults,
     "symmetry": AblationResults,
     "normalizer": TrainedResults,
-    "search": TrainedResults,
+    "weights": ComparisonResults,
+    "losses": ComparisonResults,
+    "paper": ComparisonResults,
+    "best": ComparisonResults,
+    "calibrated": ComparisonResults,
+    "bank": ComparisonResults,
+    "ladder": ComparisonResults,
+    "removed": ComparisonResults,
+    "efficiency": ComparisonResults,
+    "search": ComparisonResults,
 }

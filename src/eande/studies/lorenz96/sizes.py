@@ -1,4 +1,4 @@
-"""How much work a run of the Lorenz 96 study is."""
+"""How much work a run of the Lorenz 96 study is: which networks, and how closely looked at."""
 
 from dataclasses import dataclass
 
@@ -11,87 +11,65 @@ WINDOWS = 4
 
 @dataclass(frozen=True)
 class Size:
-    """How much work a run is.
+    """How much work a run is; what the methods of a comparison get is in its terms.
 
     Args:
-        simulations: to train on.
-        validation: to select by, several windows each.
-        calibration: to calibrate by, several windows each.
-        test: to evaluate.
+        encoder: ``"resnet34"`` (the paper's), ``"resnet18"`` (half as many channels) or
+            ``"small"``, for many runs or few cores.
+        width: hidden features of the emulator.
+        blocks: of the emulator.
+        test: simulations to evaluate on, a window of each.
         fresh: further ones to measure coverage by.
         observations: stored states per simulation.
-        encoder: ``"resnet34"`` (the paper's), ``"resnet18"`` (half as many channels) or
-            ``"small"``, for CPUs.
-        epochs: of training; baselines on a small encoder get fewer, so that they take as long.
-        batch_size: pairs per step.
         samples: per posterior.
         draws: of the prior, per posterior.
         finer: a pixel of a picture is the mean over this many points a side.
+        most_simulations: that a method may get, whatever the terms say; likewise the next two.
+        most_validation: simulations held out.
+        most_steps: of training.
     """
 
-    simulations: int = 500
-    validation: int = 50
-    calibration: int = 500
+    encoder: str = "resnet34"
+    width: int = 512
+    blocks: int = 5
     test: int = 200
     fresh: int = 4_000
     observations: int = 2_000
-    encoder: str = "resnet34"
-    epochs: int = 2_000
-    batch_size: int = 500
     samples: int = 2_000
-    draws: int = 2_000_000
+    draws: int = 1_000_000
     finer: int = 5
+    most_simulations: int = 1_000_000
+    most_validation: int = 1_000_000
+    most_steps: int = 1_000_000
 
 
 SIZES = {
     "paper": Size(),
+    "small": Size(encoder="small", width=256, blocks=3, test=100, fresh=1_000, draws=200_000),
     "smoke": Size(
-        simulations=60,
-        validation=20,
-        calibration=40,
+        encoder="resnet18",
         test=4,
         fresh=24,
-        encoder="resnet18",
-        epochs=8,
-        batch_size=60,
         samples=200,
         draws=20_000,
         finer=1,
-    ),
-    "small": Size(
-        calibration=50,
-        test=50,
-        fresh=0,
-        encoder="small",
-        epochs=450,
-        batch_size=125,
-        draws=100_000,
-        finer=2,
-    ),
-    "demo": Size(
-        calibration=50,
-        test=20,
-        fresh=0,
-        observations=600,
-        encoder="small",
-        epochs=110,
-        batch_size=125,
-        draws=100_000,
-        finer=2,
+        most_simulations=60,
+        most_validation=20,
+        most_steps=8,
     ),
     "toy": Size(
-        simulations=24,
-        validation=12,
-        calibration=20,
+        encoder="small",
+        width=32,
+        blocks=1,
         test=3,
         fresh=20,
         observations=260,
-        encoder="small",
-        epochs=2,
-        batch_size=24,
         samples=100,
         draws=1_000,
         finer=1,
+        most_simulations=24,
+        most_validation=12,
+        most_steps=2,
     ),
 }
 

@@ -23,6 +23,9 @@ from eande.training.losses import info_nce
 
 # Pairs that pass through a head at once: all those of a batch of 500.
 PAIRS_AT_ONCE = 2**18
+# Of what users of sbi would train: the paper's embedding dimension and batch.
+_DIMENSION = 128
+_BATCH = 500
 Loss = Callable[[Tensor, Tensor], Tensor]
 
 
@@ -222,7 +225,7 @@ def as_sbi_does(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that so few epochs are too few
             estimator = trainer.append_simulations(data.train.phi.to(device), x.to(device)).train(
-                max_num_epochs=epochs, training_batch_size=min(size.batch_size, len(x) // 2)
+                max_num_epochs=epochs, training_batch_size=min(_BATCH, len(x) // 2)
             )
         seconds_training = time.perf_counter() - began
     value = _user_value(kind, trainer, estimator, prior, observed)
@@ -256,7 +259,7 @@ def _user_trainer(kind: str, size: Size, device: str, seed: int) -> tuple[Any, A
     All else is sbi's default.
     """
     sbi = load_sbi()
-    encoder, _ = make_encoder(size, seed)
+    encoder = make_encoder(size, _DIMENSION, seed)
     box = Lorenz96().prior
     prior = sbi.utils.BoxUniform(box.low.to(device), box.high.to(device), device=device)
     common = {"device": device, "tracker": Quiet(), "show_progress_bars": False}

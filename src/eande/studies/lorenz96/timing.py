@@ -20,13 +20,16 @@ from eande.foundations.provenance import provenance
 from eande.inference.model import EmbedAndEmulate
 from eande.simulators.lorenz96 import Lorenz96
 from eande.studies.lorenz96.data import make_data
-from eande.studies.lorenz96.methods import train
+from eande.studies.lorenz96.recipes import EANDE, OURS, Recipe, train
 from eande.studies.lorenz96.schema import KINDS
 from eande.studies.lorenz96.sizes import Size, choose_size
+from eande.studies.lorenz96.terms import Terms
 from eande.studies.lorenz96.through_sbi import as_sbi_does
 from eande.studies.records import ResultFile, check_head
 
 PHIS = 10_000
+# Of the paper's training, its epochs being of one batch.
+PAPER_STEPS = 2_000
 _WARM_UP = 5
 
 
@@ -59,12 +62,12 @@ def run_timing(
     """
     chosen = choose_size(size)
     file = _new_file("lorenz96-timing", size, chosen, output, device)
-    data = make_data(chosen, 0, device, progress=progress)
+    terms = Terms()
+    data = make_data(chosen, terms, 0, device, progress=progress)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", EandeWarning)  # so few epochs teach nothing, and need not
-        model = train(
-            chosen, "anchored", data, 0, device, progress=progress, epochs=10, validate_every=10
-        )
+        recipe = Recipe(EANDE, 10, OURS)
+        model = train(recipe, chosen, terms, data, 0, device, progress=progress)
     repeats = 50 if device == "cuda" else 5
     file.add("parameters", {"encoder": count(model.encoder), "emulator": count(model.emulator)})
     observed = data.test_y[0]
@@ -81,7 +84,7 @@ def run_timing(
     file.add("seconds_recorded", seconds(values, repeats))
     file.add("seconds_of_the_encoder_and_normalizer", seconds(normalizer, repeats))
     # Ten million on a GPU, a million on a CPU, ten thousand in tests.
-    largest = 7 if device == "cuda" else 6 if chosen.epochs > 10 else 4
+    largest = 7 if device == "cuda" else 6 if chosen.most_steps > 10 else 4
     file.add("seconds_by_number_of_phi", _by_number_of_phi(model, observed, largest))
     # Not compiled: that would take a minute for every number.
     model.record()
@@ -100,12 +103,13 @@ def run_training(size: str, output: Path, *, device: str, progress: bool) -> dic
     """
     chosen = choose_size(size)
     file = _new_file("lorenz96-training", size, chosen, output, device)
-    data = make_data(chosen, 0, device, progress=progress)
-    warm_up = {"epochs": 5, "validate_every": 5}
-    for views, changes in (("one_view", {}), ("two_views", {"view_weight": 0.1})):
-        train(chosen, "plain", data, 0, device, progress=progress, **changes | warm_up)
-        began = time.perf_counter()
-        train(chosen, "plain", data, 0, device, progress=progress, **changes)
+    terms = Terms(looks=20)
+    data = make_data(chosen, terms, 0, device, progress=progress)
+    for views, weight in (("one_view", 0.0), ("two_views", 0.2)):
+        recipe = Recipe(EANDE, PAPER_STEPS, {"view_weight": weight})
+        for one in (recipe.changed(steps=5), recipe):
+            began = time.perf_counter()
+            train(one, chosen, terms, data, 0, device, progress=progress)
         file.add(f"seconds_with_{views}", time.perf_counter() - began)
     return file.content
 
@@ -117,7 +121,8 @@ def count(network: torch.nn.Module) -> int:
 
 def _new_file(name: str, size: str, chosen: Size, output: Path, device: str) -> ResultFile:
     path = output / f"{name}.json"
-    head = {"study": name, "size": size, "device": device, "settings": asdict(chosen)}
+    settings = asdict(chosen) | {"epochs": min(PAPER_STEPS, chosen.most_steps)}
+    head = {"study": name, "size": size, "device": device, "settings": settings}
     kind = KINDS[name.removeprefix("lorenz96-")]
     check_head(path, head, kind)
     return ResultFile(path, kind, **head, provenance=provenance("numba", "sbi"))

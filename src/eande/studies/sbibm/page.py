@@ -18,8 +18,6 @@ _HEAD = [
     "range",
     *METHODS,
     "sbi's NPE here",
-    "fit",
-    "NPE's",
     "memory",
     "NPE's",
 ]
@@ -41,9 +39,9 @@ def write_page(runs: Sequence[dict[str, Any]], path: Path) -> None:
         "gaussian_linear_uniform, bernoulli_glm_raw and sir were run when they stood fast.",
         "NPE-PFN (TabPFN) and ensembles of five NPEs: published with NPE-PFN, over five seeds. NPE "
         "and NRE: published by sbibm. `sbi's NPE here`: sbi's defaults on",
-        "the simulations of E&E's first seed. Times are of the fit alone, memory is its peak above "
-        "what was used before; both are means over seeds. Runs",
-        "shared their machine with others: for seconds that compare, see `results/fits.json`.\n",
+        "the simulations of E&E's first seed. Memory is the fit's peak above what was used before, "
+        "the mean over seeds. Seconds that compare are in `results/fits.json`:",
+        "these runs shared their machines, of two kinds, with others.\n",
     ]
     for budget in sorted({run["simulations"] for run in runs}):
         text.append(f"## {budget:,} simulations\n")
@@ -92,8 +90,6 @@ def _rows(runs: Sequence[dict[str, Any]]) -> list[list[str]]:
                 _text(scores[task]["E&E"]),
                 span,
                 *(_text(scores[task][name]) for name in _SCORES[1:]),
-                _text(_mean([run["seconds_training"] for run in ours]), ".0f", " s"),
-                _text(_mean([run["seconds_training"] for run in npe]), ".0f", " s"),
                 _text(_memory(ours), ".0f", " MB"),
                 _text(_memory(npe), ".0f", " MB"),
             ]
@@ -112,7 +108,7 @@ def _means(name: str, tasks: Sequence[dict[str, float | None]]) -> list[str]:
         values = [entry[method] for entry in tasks]
         known = [value for value in values if value is not None]
         means.append(_text(mean(known) if len(known) == len(values) else None))
-    return [name, means[0], "", *means[1:], "", "", "", ""]
+    return [name, means[0], "", *means[1:], "", ""]
 
 
 def _memory(runs: Sequence[dict[str, Any]]) -> float | None:

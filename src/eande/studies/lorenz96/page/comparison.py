@@ -1,4 +1,4 @@
-"""The page's section on the main table, and on the same for the system as printed."""
+"""The page's section on the main table under older terms, and for the system as printed."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -9,7 +9,6 @@ import numpy as np
 from eande import plots
 from eande.diagnostics.diagnose import LEVELS
 from eande.studies.lorenz96.baselines import BASELINES
-from eande.studies.lorenz96.methods import METHODS
 from eande.studies.lorenz96.page.parts import (
     Run,
     group,
@@ -18,6 +17,7 @@ from eande.studies.lorenz96.page.parts import (
     show_pictures,
     show_range,
 )
+from eande.studies.lorenz96.schema import OLDER_METHODS
 from eande.studies.lorenz96.tables import median_over_data
 from eande.studies.markdown import table
 
@@ -28,7 +28,7 @@ def comparison_section(content: dict[str, Any], results: Path, pages: Path) -> l
     used = content["settings"]
     samples = used["samples"]
     runs = content["runs"]
-    groups = group(runs, "method", [*METHODS, *BASELINES])
+    groups = group(runs, "method", [*OLDER_METHODS, *BASELINES])
     floors = {
         measure: float(np.median(pool(runs, f"mmd2_floor_{measure}")))
         for measure in ("0.01_100", "0.05_100", f"0.05_{samples}")
@@ -44,7 +44,7 @@ def comparison_section(content: dict[str, Any], results: Path, pages: Path) -> l
         title="Distance to the reference circle",
     )
     return [
-        f"## {'The printed system, b = 1' if used['b'] == 1 else 'Main comparison'}\n",
+        f"## {'The printed system, b = 1' if used['b'] == 1 else 'The main table'}\n",
         f"{used['simulations']} simulations to train, {used['validation']} to select, "
         f"{used['calibration']} to calibrate; encoder {used['encoder']}. Fewest effective prior "
         f"draws of any posterior: {min(run['fewest_effective_draws'] for run in runs):.0f}.\n",
@@ -59,7 +59,7 @@ def comparison_section(content: dict[str, Any], results: Path, pages: Path) -> l
             results / f"{study}-pictures.npz",
             pages,
             f"{study}-posteriors.png",
-            [*METHODS, *BASELINES],
+            [*OLDER_METHODS, *BASELINES],
         ),
         *_ordering(groups, samples),
         *_calibration(groups),
@@ -114,7 +114,7 @@ def _ordering(groups: Mapping[str, Sequence[Run]], samples: int) -> list[str]:
     measures = _measures(samples)
     rows: list[list[str]] = []
     lower: dict[str, bool] = {}
-    for name in [name for name in METHODS if name in groups]:
+    for name in [name for name in OLDER_METHODS if name in groups]:
         for other in [other for other in ("nre-c", "npe-c") if other in groups]:
             pairs = [
                 (mine, theirs)

@@ -14,8 +14,8 @@ from eande.studies.outputs import write_figure
 Run = dict[str, Any]
 
 
-def group(runs: Sequence[Run], key: str, order: Sequence[str]) -> dict[str, list[Run]]:
-    """Group runs by a field: names in that order first, others after them by the alphabet."""
+def group(runs: Sequence[Run], key: str, order: Sequence[Any]) -> dict[Any, list[Run]]:
+    """Group runs by a field: values in that order first, others after them by their own."""
     names = sorted(
         {run[key] for run in runs},
         key=lambda name: (order.index(name) if name in order else len(order), name),

@@ -1,4 +1,4 @@
-"""The page's sections on variants: the ablations, the normaliser during training, the search."""
+"""The page's sections on variants under older terms: ablations, the normaliser in training."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -115,18 +115,3 @@ def _one_sided(groups: Mapping[str, Sequence[Run]]) -> str:
         "The paper finds the symmetric loss's CV(C) under the one-sided ones'. "
         f"By how much theirs is over it here: {'; '.join(told)}."
     )
-
-
-def search_section(content: dict[str, Any], _: Path, __: Path) -> list[str]:
-    """Return the held-out log ratio that every combination of settings reached."""
-    groups = group(content["runs"], "variant", list(content["settings"]["variants"]))
-    rows = []
-    for variant, runs in groups.items():
-        reached = [max(record["held_out_log_ratio"] for record in run["history"]) for run in runs]
-        rows.append([variant, show_range(reached, 2)])
-    seeds = sorted({run["seed"] for run in content["runs"]})
-    return [
-        "## Settings tried\n",
-        table(["settings", "held-out log ratio, nats"], rows),
-        f"Best epoch of each, after half the epochs of the tables above; seeds {seeds}.\n",
-    ]
