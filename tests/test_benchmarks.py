@@ -28,9 +28,11 @@ PARTS = [
     ("losses.py", []),
     ("c2st.py", []),
     ("lorenz96_diagnostics.py", []),
+    ("lorenz96_summaries.py", []),
     ("speed.py", []),
     ("exact_problems.py", ["--only", "modes/*", "gaps/*"]),
     ("fits.py", []),
+    ("views.py", []),
     ("guide.py", ["--only", "exact/*-2-*", "exact/modes", "spoilt/*", "alarms/*/0"]),
 ]
 # They start processes that must find their simulators, set threads of compiled code, or register
@@ -262,6 +264,32 @@ def test_what_the_symmetric_loss_is_for_is_quoted():
         )
         assert f"{both:.2f} / {alone:.2f}" in page
         assert both < alone
+
+
+def test_what_combined_windows_are_worth_is_quoted():
+    """In noise that remembers, calibration is what makes regions cover as often as they say."""
+    content = json.loads((ROOT / "results" / "views.json").read_text())
+    page = (ROOT / "docs" / "howto" / "observations.md").read_text()
+    runs = content["memory 0.9"]
+
+    def mean(kind, read):
+        return statistics.mean(read(run[kind]) for run in runs)
+
+    for kind, name in (
+        ("one_window", "one window"),
+        ("combined", "three, combined"),
+        ("calibrated", "combined and calibrated"),
+        ("as_independent", "taken for independent"),
+        ("exact", "the whole series, exactly"),
+    ):
+        nats = mean(kind, lambda found: found["nats"])
+        covered = [
+            f"{100 * mean(kind, lambda found, level=level: found['covered'][level]):.0f}"
+            for level in ("50", "80", "95")
+        ]
+        assert f"| {name} | {nats:.2f} | {' / '.join(covered)} % |" in page
+    for run in runs:
+        assert run["one_window"]["nats"] < run["calibrated"]["nats"] < run["exact"]["nats"]
 
 
 def test_the_guide_quotes_the_results():

@@ -13,8 +13,9 @@ The map, in the order in which data flow; no folder knows a later one::
                         RandomWindow, Roll, Compose: what of a datum the encoder sees
     eande.networks      encoders and the latent emulator
     eande.similarities  Cosine (the paper's), Dot, Mixture: where embeddings lie, how near they are
-    eande.inference     the model, load(path), ensemble(models), model.posterior(y): log_prob,
-                        log_ratio, sample, map, summary; predict(posterior, simulator)
+    eande.inference     the model, load(path), ensemble(models), combine_views(model, y_shape),
+                        model.posterior(y): log_prob, log_ratio, sample, map, summary;
+                        predict(posterior, simulator)
     eande.training      fit(simulations, prior, settings=FitSettings(…)), FitSettings.paper(…)
     eande.calibration   calibrated, info = calibrate(model, held_out)
     eande.diagnostics   diagnose(model, held_out), diagnose_near(model, y, simulator),
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from eande.inference.predict import predict
     from eande.inference.samplers.importance import resample
     from eande.inference.samplers.rejection import BudgetExceeded, SampleInfo
+    from eande.inference.views import EvenWindows, combine_views
     from eande.priors.box import BoxPrior
     from eande.priors.distribution import DistributionPrior
     from eande.priors.draws import EmpiricalPrior, SamplerPrior
@@ -99,6 +101,8 @@ _HOMES = {
     "EmbedAndEmulate": "inference.model",
     "load": "inference.loading",
     "ensemble": "inference.ensemble",
+    "combine_views": "inference.views",
+    "EvenWindows": "inference.views",
     "calibrate": "calibration.calibrate",
     "Calibration": "calibration.calibrate",
     "Posterior": "inference.posterior",
@@ -149,6 +153,8 @@ __all__ = [
     "EmbedAndEmulate",
     "load",
     "ensemble",
+    "combine_views",
+    "EvenWindows",
     "calibrate",
     "Calibration",
     "Posterior",

@@ -54,6 +54,7 @@ UNCHECKED = {
     "EmbedAndEmulate.calling": "says which part of a fit was run, with what",
     "EmbedAndEmulate.check_data": "called by diagnostics with the data that they read",
     "EmbedAndEmulate.locate": "captured as a CUDA graph, where nothing may be looked at",
+    "EmbedAndEmulate.reach": "called by posteriors and reports with what they checked",
     "EmbedAndEmulate.score": "called by posteriors with what they embedded and checked",
     "Store.prepare": "called by simulate, which checks its arguments",
     "Store.complete": "called by simulate with blocks of the store",
@@ -679,6 +680,30 @@ CALLS: dict[str, Callable[[World], Call]] = {
         },
     ),
     "ensemble": lambda w: (eande.ensemble, {"models": instance([w.model, w.model])}),
+    "combine_views": lambda w: (
+        eande.combine_views,
+        {
+            "model": instance(w.model),
+            "y_shape": array((4,)),
+            "views": function(None, called=("views",), **_OPTIONAL),
+        },
+    ),
+    "EvenWindows": lambda w: (
+        eande.EvenWindows,
+        {
+            "length": count(3, huge="refused when data are shorter"),
+            "count": count(2, **_OPTIONAL),
+            "axis": count(0, zero="the first", huge="refused when data have fewer"),
+        },
+    ),
+    "EvenWindows.starts": lambda w: (
+        eande.EvenWindows(1, 2).starts,
+        {"whole": count(5, huge="windows of it take no memory")},
+    ),
+    "EvenWindows.__call__": lambda w: (
+        eande.EvenWindows(1),
+        {"y": array(torch.zeros(3, 5), half_tensor="data", tensor_with_gradient="data")},
+    ),
     "calibrate": lambda w: (
         eande.calibrate,
         {

@@ -30,7 +30,7 @@ from eande.foundations.seeds import derive_seed, generator
 from eande.inference.candidates import Candidates
 from eande.inference.held_out import check_held_out, embed_rows
 from eande.inference.model import EmbedAndEmulate
-from eande.inference.nearby import DATA_AT_ONCE, draws_near
+from eande.inference.nearby import data_at_once, draws_near
 from eande.inference.normalizer import ENOUGH_DRAWS, PriorBank, coefficient_of_variation
 from eande.inference.samplers.importance import pareto_k
 from eande.inference.trained_on import known_again
@@ -259,7 +259,7 @@ def _weigh_near(
     bank = model.prior_bank(model.prior, draws)
     parts: list[Weighed] = []
     k: np.ndarray | None = np.zeros(0)
-    batches = chosen.nonzero()[:, 0].split(DATA_AT_ONCE)
+    batches = chosen.nonzero()[:, 0].split(data_at_once(model.device))
     for rows in track(batches, "weighting proposals", disable=not progress, transient=True):
         own_seed = derive_seed(seed, "near", int(rows[0]))
         found, own_k = _weigh_rows(model, data, rows, bank, own_seed, closeness=0)

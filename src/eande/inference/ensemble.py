@@ -20,6 +20,7 @@ import copy
 import math
 from collections.abc import Iterator, Sequence
 from functools import reduce
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import torch
@@ -33,7 +34,7 @@ from eande.inference.nearby import WeighedMembers, weigh_members
 from eande.inference.normalizer import PriorBank, estimate_normalizer
 from eande.priors.convert import same_law
 from eande.similarities.calibrated import Calibrated
-from eande.similarities.similarity import Similarity
+from eande.similarities.similarity import Share, Similarity
 
 # Prior draws for a member's own normaliser; its error of a few per cent only weighs the members.
 _DRAWS = 20_000
@@ -118,6 +119,15 @@ class MeanRatio(Similarity):
             tops.append(bound + offset + _ROUNDING * (bound.abs() + offset.abs()))
         return _log_mean_exp(tops)
 
+    def shares(self, f: Tensor) -> list[Share]:
+        """Return the terms of the mean."""
+        ends = list(accumulate(self._widths))
+        parts = zip(self._members, self._parts(f), self._widths, ends, strict=True)
+        return [
+            Share(member, part.point, part.offset, slice(end - width, end - 1))
+            for member, part, width, end in parts
+        ]
+
     def features(self, f: Tensor) -> Tensor:
         """Return the members' features side by side."""
         parts = [part.similarity.features(part.point) for part in self._parts(f)]
@@ -154,9 +164,10 @@ class JointEncoder(nn.Module):
         for f, normalizer in zip(data, found.normalizers, strict=True):
             joint += [f, -normalizer.log_value.float().unsqueeze(1)]
         guides: list[Guide | None] = [None] * len(y)
+        each = torch.arange(len(data), device=found.guided.device)
         for i, row in enumerate(found.guided.tolist()):
             assert found.guide is not None
-            guides[row] = found.guide.of(torch.tensor([i], device=found.guided.device))
+            guides[row] = found.guide.of(i * len(data) + each)
         return torch.cat(joint, dim=1), guides
 
     def _weighed(self, data: list[Tensor]) -> WeighedMembers:
@@ -260,6 +271,11 @@ def _check_members(models: Any) -> None:
         raise InputError(f"models: expected a list of at least 2, got {len(models)}")
     first = models[0]
     for model in models:
+        if model.combined_views is not None:
+            raise InputError(
+                "models: expected models of a single view, got one that combines several; make "
+                "the ensemble first, then combine"
+            )
         if model.members or isinstance(model.similarity, Calibrated):
             raise InputError(
                 "models: expected plain models as fitted, got an ensemble or a calibrated one; "

@@ -24,18 +24,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol, Self
 
 import torch
 from torch import Tensor
 
 from eande.foundations.seeds import derive_seed
-from eande.inference.normalizer import Normalizer, normalizer_of_weights
+from eande.inference.normalizer import Normalizer, PriorBank, normalizer_of_weights
 from eande.inference.samplers.gaussian_mixture import GaussianMixture, fit_gaussian_mixture
 from eande.inference.samplers.resampling import largest_exponents, rows_of, systematic_resampling
 from eande.priors.prior import Prior
-from eande.similarities.similarity import Similarity
+from eande.similarities.similarity import Share, Similarity
 
 _ROUNDS = 20
 # Of expectation–maximisation, at the posteriors themselves and on the way there.
@@ -69,13 +69,8 @@ class Effort(NamedTuple):
 class Scores(Protocol):
     """The scores of m data as functions of parameters of their own."""
 
-    def __call__(self, phi: Tensor, prior_ratio: Tensor) -> Tensor:
-        """Return s of parameters, (m, k).
-
-        Args:
-            phi: parameters (m, k, D).
-            prior_ratio: log p − log q of each, (m, k), where some normaliser is known only by them.
-        """
+    def __call__(self, phi: Tensor) -> Tensor:
+        """Return s of parameters (m, k, D), (m, k)."""
 
     def of(self, rows: Tensor) -> Self:
         """Return those of some data."""
@@ -86,7 +81,10 @@ class Emulating(Protocol):
 
     similarity: Similarity
     prior: Prior
-    emulator_rows: int
+
+    @property
+    def rows(self) -> int:
+        """Parameters per pass of the emulator."""
 
     def emulate_all(self, phi: Tensor) -> Tensor:
         """Emulate parameters, (m, D) → (m, n)."""
@@ -104,13 +102,13 @@ class DataScores:
     model: Emulating
     f: Tensor
 
-    def __call__(self, phi: Tensor, prior_ratio: Tensor | None = None) -> Tensor:
+    def __call__(self, phi: Tensor) -> Tensor:
         """Return s of parameters (m, k, D), or (1, k, D) where all data share them, (m, k)."""
         similarity = self.model.similarity
         if len(phi) == 1:
             return similarity.score(self.f, self.model.emulate_all(phi[0]))
         # As many data at a time as the emulator takes rows.
-        data = max(1, self.model.emulator_rows // phi.shape[1])
+        data = max(1, self.model.rows // phi.shape[1])
         parts = []
         for own, near in zip(self.f.split(data), phi.split(data), strict=True):
             g = self.model.emulate_all(near.flatten(0, 1)).unflatten(0, near.shape[:2])
@@ -120,6 +118,66 @@ class DataScores:
     def of(self, rows: Tensor) -> DataScores:
         """Return those of some data."""
         return DataScores(self.model, self.f[rows])
+
+
+@dataclass(frozen=True)
+class MemberScores:
+    """The scores of embedded data by each member of an ensemble alone.
+
+    The posterior of an ensemble is the mean of its members'. So it is sampled by pairs of a member
+    and parameters, of density p e^{s_j + o_j}, and whatever is proposed is scored by one member
+    only, not by all of them. Rows are these pairs: all members of a datum, then those of the next.
+
+    Args:
+        shares: the terms of the mean.
+        rows: which of all pairs, (R,).
+        support: outside of which the ratio is zero; None where nothing is proposed there.
+    """
+
+    shares: Sequence[Share]
+    rows: Tensor
+    support: Prior | None = None
+
+    @classmethod
+    def of_data(
+        cls, similarity: Similarity, f: Tensor, support: Prior | None = None
+    ) -> MemberScores | None:
+        """Return those of all members for embedded data (m, n); None where the ratio is no mean."""
+        shares = similarity.shares(f)
+        if shares is None:
+            return None
+        return cls(shares, torch.arange(len(f) * len(shares), device=f.device), support)
+
+    def __call__(self, phi: Tensor) -> Tensor:
+        """Return s_j + o_j of parameters (R, k, D), (R, k)."""
+        found = phi.new_empty(phi.shape[:2])
+        for number, share in enumerate(self.shares):
+            own, data = self._of_member(number)
+            scores = DataScores(share.model, share.f[data])(phi[own])
+            found[own] = scores + share.offset[data].unsqueeze(1)
+        if self.support is not None:
+            inside = self.support.contains(phi.flatten(0, 1)).view(phi.shape[:2])
+            found = found.masked_fill(~inside, -torch.inf)
+        return found
+
+    def of(self, rows: Tensor) -> MemberScores:
+        """Return some rows."""
+        return replace(self, rows=self.rows[rows])
+
+    def of_bank(self, bank: PriorBank) -> Tensor:
+        """Return the scores of a bank's draws, (R, N'); minus infinity outside of the support."""
+        found = bank.emulated.new_empty(len(self.rows), len(bank.phi))
+        for number, share in enumerate(self.shares):
+            own, data = self._of_member(number)
+            g = bank.emulated[:, share.columns]
+            scores = share.model.similarity.score(share.f[data], g)
+            found[own] = scores + share.offset[data].unsqueeze(1)
+        return found.masked_fill(~bank.inside, -torch.inf)
+
+    def _of_member(self, number: int) -> tuple[Tensor, Tensor]:
+        """Return which of these rows are a member's, and of which data."""
+        own = (self.rows % len(self.shares) == number).nonzero()[:, 0]
+        return own, self.rows[own] // len(self.shares)
 
 
 class Weighted(NamedTuple):
@@ -144,6 +202,14 @@ class Weighted(NamedTuple):
         """Return those for some data, or for one."""
         chosen = slice(rows, rows + 1) if isinstance(rows, int) else rows
         return Weighted(*(part[chosen] for part in self))
+
+    def together(self, each: int) -> Weighted:
+        """Return the draws of every so many rows as those of one: one of each row, and again."""
+
+        def woven(part: Tensor) -> Tensor:
+            return part.unflatten(0, (-1, each)).transpose(1, 2).flatten(1, 2)
+
+        return Weighted(*map(woven, self))
 
     def joined(self, others: Weighted) -> Weighted:
         """Return these draws and others of the same data."""
@@ -188,7 +254,7 @@ class Guide(NamedTuple):
         phi = self.prior.constrain(x.flatten(0, 1)).float().view(x.shape)
         prior_ratio = self.prior_ratio(x)
         # NaN where parameters are so large that the emulator overflows: nothing lies there.
-        score = scores(phi, prior_ratio).double().nan_to_num(nan=-torch.inf, neginf=-torch.inf)
+        score = scores(phi).double().nan_to_num(nan=-torch.inf, neginf=-torch.inf)
         return Weighted(phi, score, prior_ratio)
 
     def of(self, rows: Tensor) -> Guide:
@@ -199,16 +265,54 @@ class Guide(NamedTuple):
         """Return the proposals for all data, those for some rows taken from others."""
         return self._replace(mixture=self.mixture.replaced(rows, others.mixture))
 
+    def for_rows(self, data: int, each: int) -> Guide:
+        """Return the proposals for so many rows of each of so many data.
+
+        For one row of each, those of all members of an ensemble are made one.
+        """
+        rows = len(self.mixture.location)
+        if rows == data * each:
+            return self
+        if each == 1:
+            return self._replace(mixture=self.mixture.merged(rows // data))
+        return self.of(
+            torch.arange(data, device=self.mixture.location.device).repeat_interleave(each)
+        )
+
     @classmethod
     def stacked(cls, guides: Sequence[Guide]) -> Guide:
         """Return the proposals for the data of several guides of one prior, in their order."""
         return cls(GaussianMixture.stacked([guide.mixture for guide in guides]), guides[0].prior)
 
 
-def all_stacked(guides: Sequence[Guide | None]) -> Guide | None:
-    """Return the guides of some data as one; None where one has none."""
-    known = [guide for guide in guides if guide is not None]
-    return Guide.stacked(known) if known and len(known) == len(guides) else None
+class Batch(NamedTuple):
+    """Some data that are looked at together.
+
+    Args:
+        rows: which, on the CPU.
+        start: their guides; None where they have none.
+    """
+
+    rows: Tensor
+    start: Guide | None
+
+
+def batches_of(rows: Tensor, guides: Sequence[Guide | None], together: int) -> list[Batch]:
+    """Return data some at a time: those that have guides already, and those that have none.
+
+    Args:
+        rows: of all data, those to be looked at.
+        guides: of all data.
+        together: how many at a time.
+    """
+    chosen = rows.cpu()
+    known = torch.tensor([guides[i] is not None for i in chosen.tolist()], dtype=torch.bool)
+    batches = [Batch(some, None) for some in chosen[~known].split(together) if len(some)]
+    for some in chosen[known].split(together):
+        own = [guide for i in some.tolist() if (guide := guides[i]) is not None]
+        if own:
+            batches.append(Batch(some, Guide.stacked(own)))
+    return batches
 
 
 class Guides(NamedTuple):

@@ -6,7 +6,7 @@ tensors have a shape and no memory.
 """
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -21,7 +21,14 @@ from eande.foundations.paths import as_path
 from eande.inference.ensemble import MeanRatio, ensemble
 from eande.inference.model import EmbedAndEmulate
 from eande.inference.older_files import LAST_OF_NAMED_SIMILARITIES, renamed
-from eande.inference.saving import FORMAT, EnsembleFile, ModelDocument, ModelFile
+from eande.inference.saving import (
+    FORMAT,
+    EnsembleFile,
+    ModelDocument,
+    ModelFile,
+    WindowsDocument,
+)
+from eande.inference.views import EvenWindows, MeanOfViews, combine_views
 from eande.inference.weights import check_numbers, check_weights, load_weights
 from eande.networks.choose import NetworkDescription, outline_network
 from eande.networks.standardizer import Standardizer
@@ -110,9 +117,12 @@ def load(
     known, tensors = _current(path, document, tensors)
     # In older files numbers, too, tell what a similarity is.
     outlines = checked if document["format"] == FORMAT else _outlines(path, known, tensors, given)
+    of_views, tensors = _apart(known, tensors)
     if isinstance(known, ModelFile):
-        return _load_one(_Stored(str(path), known, tensors), outlines[0], given)
-    return _load_ensemble(path, known, tensors, outlines, given)
+        model = _load_one(_Stored(str(path), known, tensors), outlines[0], given)
+    else:
+        model = _load_ensemble(path, known, tensors, outlines, given)
+    return model if known.windows is None else _combine(path, model, known.windows, of_views)
 
 
 def read_model_document(path: str | Path) -> ModelFile | EnsembleFile:
@@ -147,20 +157,36 @@ def _outlines(
     path: Path, known: ModelFile | EnsembleFile, tensors: Tensors, given: _Given
 ) -> list[_Outline]:
     """Compare what a file says with the shapes of its tensors; return the parts of each model."""
+    of_views, tensors = _apart(known, tensors)
+    if known.windows is not None:
+        _check_calibration(path, known.windows.similarity, of_views)
     if isinstance(known, ModelFile):
         return [_check_sizes(_Stored(str(path), known, tensors), given)]
     members, similarity = _members(path, known, tensors)
     outlines = [_check_sizes(member, given) for member in members]
+    _check_calibration(path, known.similarity, similarity)
+    return outlines
+
+
+def _apart(known: ModelFile | EnsembleFile, tensors: Tensors) -> tuple[Tensors, Tensors]:
+    """Return the tensors of what combines windows, and all others."""
+    if known.windows is None:
+        return {}, tensors
+    own = _under("windows", tensors)
+    return own, {name: x for name, x in tensors.items() if not name.startswith("windows.")}
+
+
+def _check_calibration(path: Path, said: Mapping[str, Any], similarity: Tensors) -> None:
+    """Compare what a file says of a calibration with the shapes of its tensors."""
     if sum(x.numel() for x in similarity.values()) > _LARGEST_PRIOR:
         raise InputError(f"{path}: expected tensors of a similarity, got far larger ones")
     for name, tensor in (("slope", "slope"), ("aim", "shift")):
-        said = known.similarity.get(name)
+        size = said.get(name)
         found = similarity.get(tensor)
-        if said is not None and (found is None or found.shape != (said,)):
+        if size is not None and (found is None or found.shape != (size,)):
             raise InputError(
-                f"{path}: similarity: expected {name} of its tensors, got {show(said)}"
+                f"{path}: similarity: expected {name} of its tensors, got {show(size)}"
             )
-    return outlines
 
 
 def _members(path: Path, document: EnsembleFile, tensors: Tensors) -> tuple[list[_Stored], Tensors]:
@@ -195,20 +221,46 @@ def _load_ensemble(
     try:
         both = zip(members, outlines, strict=True)
         joint = ensemble([_load_one(member, outline, given) for member, outline in both])
-        name = document.similarity.get("name")
-        if name == Calibrated.name:
-            around = Calibrated.around(joint.similarity, document.similarity)
-            joint = joint.with_similarity(around)
-        elif name != MeanRatio.name:
-            raise InputError(
-                f"similarity: expected {MeanRatio.name!r} or {Calibrated.name!r}, got {show(name)}"
-            )
+        joint = _calibrated(joint, document.similarity, MeanRatio.name)
     except InputError as error:
         # A member's refusal names the file already.
         told = str(error)
         raise InputError(told if told.startswith(str(path)) else f"{path}: {told}") from None
     load_weights(joint.similarity, similarity, path)
     _check_similarity(str(path), joint.similarity, joint.embedding_dimension)
+    return joint
+
+
+def _combine(
+    path: Path, model: EmbedAndEmulate, document: WindowsDocument, tensors: Tensors
+) -> EmbedAndEmulate:
+    """Return the model that combines windows, given that of one of them."""
+    try:
+        windows = EvenWindows(document.length, document.count, axis=document.axis)
+        joint = combine_views(model, document.y_shape, windows)
+        joint = _calibrated(joint, document.similarity, MeanOfViews.name)
+    except InputError as error:
+        raise InputError(f"{path}: windows: {error}") from None
+    load_weights(joint.similarity, tensors, path)
+    _check_similarity(
+        str(path), joint.similarity, joint.embedding_dimension, model.embedding_dimension
+    )
+    return joint
+
+
+def _calibrated(joint: EmbedAndEmulate, description: dict[str, Any], name: str) -> EmbedAndEmulate:
+    """Return a joint model with the calibration that a file describes, if it does.
+
+    Args:
+        joint: the model as it is joined, without one.
+        description: of the similarity in the file.
+        name: of its similarity without one.
+    """
+    found = description.get("name")
+    if found == Calibrated.name:
+        return joint.with_similarity(Calibrated.around(joint.similarity, description))
+    if found != name:
+        raise InputError(f"similarity: expected {name!r} or {Calibrated.name!r}, got {show(found)}")
     return joint
 
 
@@ -313,14 +365,20 @@ def _make_similarity(document: ModelDocument, where: str) -> Similarity:
         raise InputError(f"{where}: similarity: expected a few levels, got too many") from None
 
 
-def _check_similarity(where: str, similarity: Similarity, dimension: int) -> None:
-    """Refuse a similarity that cannot score embeddings of that dimension."""
+def _check_similarity(
+    where: str, similarity: Similarity, dimension: int, of_phi: int | None = None
+) -> None:
+    """Refuse a similarity that cannot score embeddings of that dimension.
+
+    Those of parameters may have another, where several views lie side by side.
+    """
     numbers = (*similarity.parameters(), *similarity.buffers())
     device = next((x.device for x in numbers), None)
     try:
         with torch.no_grad():
             points = similarity.place(torch.zeros(2, dimension, device=device))
-            scores = similarity.score(points, points)
+            others = similarity.place(torch.zeros(2, of_phi or dimension, device=device))
+            scores = similarity.score(points, others)
     except (RuntimeError, ValueError, TypeError, IndexError) as error:
         raise InputError(
             f"{where}: similarity: expected one for embeddings of dimension {dimension}, got "

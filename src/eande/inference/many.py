@@ -9,15 +9,15 @@ import torch
 from torch import Tensor
 
 from eande.foundations.seeds import derive_seed
-from eande.inference.guide import DataScores, Emulating, Guide, Guides, all_stacked
-from eande.inference.nearby import DATA_AT_ONCE, draws_near
+from eande.inference.guide import Emulating, Guide, batches_of
+from eande.inference.nearby import Near, data_at_once, find_near
 from eande.inference.normalizer import PriorBank
 from eande.inference.samplers.guided import Found, samples_among
 
 # Proposals for a sample, and for each datum at least; as many more where these do not suffice.
 _PROPOSALS = 4
 _FEWEST = 512
-_PARTS = 2
+_PARTS = 10
 # For so many samples a guide is looked for more closely: proposals are saved.
 _MANY = 500
 # Proposals weighed together, which bounds memory.
@@ -46,7 +46,7 @@ def sample_many(
 ) -> tuple[Tensor, list[Any]]:
     """Draw ``n`` samples of each posterior, (m, n, D), and return what samplers report of each.
 
-    Those for which eight proposals a sample do not suffice are sampled one by one.
+    Those for which forty proposals a sample do not suffice are sampled one by one.
 
     Args:
         model: what embedded the data.
@@ -64,30 +64,29 @@ def sample_many(
     phi = f.new_empty(len(f), n, model.prior.dimension)
     infos: list[Any] = [None] * len(f)
     if bank.proposable:
-        together = max(1, min(DATA_AT_ONCE, _AT_ONCE // count))
-        batches = torch.arange(len(f)).split(together)
-        for rows in track(batches, "proposing", disable=not progress, transient=True):
+        together = max(1, min(data_at_once(f.device), _AT_ONCE // count))
+        guides = [posterior.near for posterior in posteriors]
+        batches = batches_of(torch.arange(len(f)), guides, together)
+        for rows, start in track(batches, "proposing", disable=not progress, transient=True):
             own = derive_seed(seed, "together", int(rows[0]))
-            found, drawn = draws_near(
+            near = find_near(
                 model,
                 f[rows.to(f.device)],
                 bank,
                 seed=own,
                 closeness=int(n >= _MANY),
-                count=count,
-                start=all_stacked([posteriors[i].near for i in rows.tolist()]),
+                start=start,
             )
-            guide = found.guide
+            drawn = near.draw(count, derive_seed(own, "drawn"))
             places = torch.arange(len(rows), device=f.device)
             for part in range(_PARTS):
                 if part:
-                    scores = DataScores(model, f[rows.to(f.device)[places]])
-                    x = guide.of(places).draw(count, derive_seed(own, "part", part))
-                    drawn = drawn.joined(guide.of(places).weigh(scores, x))
+                    more = near.of(places).draw(count, derive_seed(own, "part", part))
+                    drawn = drawn.joined(more)
                 left = []
                 for k, place in enumerate(places.tolist()):
                     i = int(rows[place])
-                    samples = samples_among(drawn.of(k), _of(found, place), n, derive_seed(own, i))
+                    samples = samples_among(drawn.of(k), _of(near, place), n, derive_seed(own, i))
                     if samples is None:
                         left.append(k)
                     else:
@@ -102,7 +101,8 @@ def sample_many(
     return phi, infos
 
 
-def _of(found: Guides, row: int) -> Found:
+def _of(near: Near, datum: int) -> Found:
     """Return the guide of one datum."""
-    own = torch.tensor([row], device=found.log_weight.device)
-    return Found(found.guide.of(own), found.log_weight[row], found.rounds, found.evaluations)
+    own = near.of(torch.tensor([datum], device=near.found.log_weight.device))
+    spent = near.each * near.found.evaluations
+    return Found(own.found.guide, own.log_weight[0], near.found.rounds, spent)

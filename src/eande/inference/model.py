@@ -16,7 +16,7 @@ import copy
 import hashlib
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -50,7 +50,7 @@ from eande.inference.cache import Cache, Graphs, KeptBank
 from eande.inference.cuda_graphs import GraphedFunction
 from eande.inference.derived import Derived, check_derived
 from eande.inference.describing import held_out_nats, network_in_words, similarity_in_words
-from eande.inference.guide import Guide
+from eande.inference.guide import Guide, MemberScores
 from eande.inference.integral import can_be_proposed
 from eande.inference.many import sample_many
 from eande.inference.normalizer import (
@@ -69,7 +69,7 @@ from eande.inference.saving import (
     probe_inputs,
     write_model,
 )
-from eande.inference.summaries import summarize_weighed
+from eande.inference.summaries import shared_draws, summarize_weighed
 from eande.inference.summary import Summary
 from eande.inference.tensor_cores import for_tensor_cores
 from eande.networks.choose import describe_network, outline_network
@@ -99,8 +99,6 @@ _EDGE = 1.0
 _NUMBERS_AT_ONCE = 2**22
 _EMULATOR_ROWS = 16_384
 _CPU_ROWS = 4_096
-# Prior draws that summaries of many observations share.
-_SHARED_DRAWS = 20_000
 # A datum of more numbers than this is large: none is made up to try a network of ours on it.
 _LARGE_DATUM = 2**20
 # Nor one of more than this to know a network of the user's again, of which nothing else tells what
@@ -130,7 +128,9 @@ class EmbedAndEmulate(nn.Module):
     Attributes:
         history: one record per validated epoch of training.
         tried: the runs among which training chose, where it searched for its length.
-        members: the models of an ensemble; empty for a single model.
+        members: the models of an ensemble, or the one of a single view where several are combined;
+            empty for a single model.
+        combined_views: the views of an observation that are combined; None where one is all.
         frozen: names of the parameters that were not trained, and will not be in a warm start.
         trained_on: digests of some simulations it was trained on.
         emulator_rows: parameters per pass of the emulator during inference, which bounds memory.
@@ -193,6 +193,7 @@ class EmbedAndEmulate(nn.Module):
         self.history: list[dict[str, float]] = []
         self.tried: list[dict[str, Any]] = []
         self.members: tuple[EmbedAndEmulate, ...] = ()
+        self.combined_views: Callable[[Tensor], Sequence[Tensor]] | None = None
         self.frozen: tuple[str, ...] = ()
         self.trained_on: tuple[str, ...] = ()
         self.emulator_rows = _EMULATOR_ROWS
@@ -231,6 +232,12 @@ class EmbedAndEmulate(nn.Module):
     def device(self) -> torch.device:
         """Where the model lives and results come back."""
         return self.y_standardizer.mean.device
+
+    @property
+    def rows(self) -> int:
+        """Parameters per pass of the emulator: on a CPU as many as its caches hold."""
+        on_cpu = self.device.type == "cpu"
+        return min(self.emulator_rows, _CPU_ROWS) if on_cpu else self.emulator_rows
 
     @property
     def takes_gaps(self) -> bool:
@@ -282,7 +289,7 @@ class EmbedAndEmulate(nn.Module):
             return torch.cat([self.embed(part) for part in y.split(self.encoder_rows)])
 
     def emulate_all(self, phi: Tensor) -> Tensor:
-        """Emulate many parameters, ``emulator_rows`` at a time, without a gradient.
+        """Emulate many parameters, ``rows`` at a time, without a gradient.
 
         Example:
             >>> len(model.emulate_all(held_out.phi))
@@ -291,7 +298,7 @@ class EmbedAndEmulate(nn.Module):
         phi = as_float_tensor("phi", phi)
         check_shape("phi", phi, ("n", self.prior.dimension))
         with torch.no_grad():
-            return torch.cat([self.emulate(part) for part in phi.split(self.emulator_rows)])
+            return torch.cat([self.emulate(part) for part in phi.split(self.rows)])
 
     def calling(self, part: str, given: Tensor, **where: object) -> AbstractContextManager[None]:
         """Return a context that says which call failed, where a network is the user's own.
@@ -376,8 +383,8 @@ class EmbedAndEmulate(nn.Module):
     ) -> list[Summary]:
         """Return a summary per observation, quickly: by draws that all of them share.
 
-        Their modes are not looked for. Where less than 250 of 20,000 prior draws are effective, a
-        posterior gets draws of its own.
+        Their modes are not looked for. Where less than 250 of 10,000 prior draws (on a GPU
+        200,000) are effective, a posterior gets draws of its own.
 
         Args:
             ys: observations along a first axis, shape (m, …).
@@ -400,7 +407,7 @@ class EmbedAndEmulate(nn.Module):
         check_derived(self.prior.names, derived)
         check_seed("seed", seed)
         check_flag("progress", progress)
-        posteriors = self.posteriors(ys, draws=_SHARED_DRAWS)
+        posteriors = self.posteriors(ys, draws=shared_draws(self.device))
         found = summarize_weighed(
             self,
             torch.cat([_embedding(posterior) for posterior in posteriors]),
@@ -573,10 +580,19 @@ class EmbedAndEmulate(nn.Module):
             f = self.similarity.place(joint.float())
         normalizer = estimate_normalizer(self.similarity, f, bank)
         total = total.expand(len(f))
-        return found | {"f": f, "values": _stacked(normalizer, total, self._reach(known))}
+        return found | {"f": f, "values": _stacked(normalizer, total, self.reach(known))}
 
-    def _reach(self, observed: Tensor) -> Tensor:
-        """Return how many times farther out than all simulations each observation lies, (m,)."""
+    def reach(self, observed: Tensor) -> Tensor:
+        """Return how many times farther out than all simulations each observation lies, (m,).
+
+        Example:
+            >>> bool(model.reach(1_000 * y_observed[None])[0] > 100)
+            True
+        """
+        if self.combined_views is not None:
+            encoder: Any = self.encoder
+            farthest: Tensor = encoder.reach(observed)
+            return farthest
         seen_by = self.members[0] if self.members else self
         return seen_by.y_standardizer.reach(observed)
 
@@ -587,7 +603,7 @@ class EmbedAndEmulate(nn.Module):
         f = self.similarity.pool(self.embed_all(known))
         scores = summed_scores(self.similarity, f, bank.emulated)
         normalizer = normalizer_of_scores(scores.unsqueeze(0), bank.inside)
-        reach = self._reach(known).amax(0, keepdim=True)
+        reach = self.reach(known).amax(0, keepdim=True)
         return {"f": f, "values": _stacked(normalizer, total.expand(1), reach)}
 
     def _known(self, observed: Tensor) -> tuple[Tensor, Tensor]:
@@ -745,17 +761,26 @@ class EmbedAndEmulate(nn.Module):
             >>> eande.load(path).posterior(y_observed)
             Posterior(of slope, offset; log C = ...)
         """
+        write_model(path, *self._file())
+
+    def _file(self) -> tuple[ModelFile | EnsembleFile, dict[str, Tensor]]:
+        """Return what a file holds: a document and tensors."""
+        numbers = self.similarity.state_dict().items()
+        if self.combined_views is not None:
+            encoder: Any = self.encoder
+            of_one, tensors = encoder.model._file()
+            of_one.windows = encoder.describe(self.y_shape, self.similarity)
+            return of_one, tensors | {f"windows.{name}": x for name, x in numbers}
         if not self.members:
             document, tensors = self._contents()
-            write_model(path, ModelFile(**vars(document)), tensors)
-            return
-        tensors = {f"similarity.{name}": x for name, x in self.similarity.state_dict().items()}
+            return ModelFile(**vars(document)), tensors
+        tensors = {f"similarity.{name}": x for name, x in numbers}
         documents = []
         for number, member in enumerate(self.members):
             document, own = member._contents()
             documents.append(document)
             tensors |= {f"member.{number}.{name}": x for name, x in own.items()}
-        write_model(path, EnsembleFile(documents, self.similarity.describe()), tensors)
+        return EnsembleFile(documents, self.similarity.describe()), tensors
 
     def _contents(self) -> tuple[ModelDocument, dict[str, Tensor]]:
         """Return what a file holds of a single model: a document and tensors."""
@@ -819,6 +844,15 @@ class EmbedAndEmulate(nn.Module):
         return "no history of training" if nats is None else f"{nats:.3g} nats held out"
 
     def _similarity_in_words(self) -> str:
+        if self.combined_views is not None:
+            encoder: Any = self.encoder
+            around = self.similarity
+            calibrated = "calibrated " if isinstance(around, Calibrated) else ""
+            mean: Any = around.trained
+            return (
+                f"{calibrated}mean of {mean.count} views, each with a "
+                f"{encoder.model._similarity_in_words()}"
+            )
         if not self.members:
             return similarity_in_words(self.similarity)
         calibrated = "calibrated " if isinstance(self.similarity, Calibrated) else ""
@@ -885,9 +919,16 @@ class EmbeddedObservation:
 
     @property
     def rows(self) -> int:
-        """Parameters per pass of the emulator: on a CPU as many as its caches hold."""
-        rows = self.model.emulator_rows
-        return min(rows, _CPU_ROWS) if self.device.type == "cpu" else rows
+        """Parameters per pass of the emulator."""
+        return self.model.rows
+
+    def apart(self, prior: Prior) -> MemberScores | None:
+        """Return the scores of an ensemble's members; None where the ratio is not their mean."""
+        if len(self.f) > 1:
+            return None
+        # Draws of another prior may lie where nothing was simulated.
+        support = None if prior is self.model.prior else self.model.prior
+        return MemberScores.of_data(self.model.similarity, self.f, support)
 
     @property
     def support(self) -> Prior:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor
@@ -17,6 +16,8 @@ from eande.inference.guide import (
     Emulating,
     Guide,
     Guides,
+    MemberScores,
+    Scores,
     Weighted,
     find_guides,
 )
@@ -27,16 +28,22 @@ from eande.inference.normalizer import (
     normalizer_of_scores,
     normalizer_of_weights,
 )
+from eande.similarities.similarity import Share
 
-# So many data are looked at together, which bounds memory.
-DATA_AT_ONCE = 16
+# So many data are looked at together, which bounds memory; on a GPU more, whose time is spent on
+# calls, however little each of them has to do.
+_DATA_AT_ONCE = 16
+_DATA_AT_ONCE_ON_GPU = 128
 # How closely to look for guides: points of a round, at least and for each parameter, and where
 # these do not do, as many parameters need them.
 _FEWEST_POINTS = 256
+_FEWEST_OF_MEMBERS = 64
 _POINTS_PER_PARAMETER = 64
 _COMPONENTS = 4
 _SHARE = 0.1
 _ENOUGH = 0.4
+# More draws cost less than another round, where there is a guide to begin with.
+_ENOUGH_OF_START = 0.15
 _CLOSER = Effort(points=1_024, components=16, enough=0.7)
 _THOROUGH = Effort(points=4_000, components=16)
 # So many are drawn at least and at most, and a little more than promise to do, by the share of the
@@ -45,21 +52,132 @@ _FEWEST_DRAWN = 256
 _MOST_DRAWN = 5_120
 _MORE = 1.1
 _LEAST_SHARE = 0.1
-# Draws by which the members of an ensemble are weighed, and as many more where fewer of a member's
-# own are effective than know its weight to an eighth; where that does not do, guides are looked for
-# more closely.
+# Draws by which a member of an ensemble is weighed, and as many more where fewer of them are
+# effective than know its weight to a tenth; where that does not do, its guide is looked for more
+# closely.
 _WEIGHING = 768
-_WEIGHING_MORE = 1_280
-_WELL_WEIGHED = 64
-# The closest look takes longest. It is for data of which a closer one made so much more draws
-# effective; else a member misses most of what the mean of all of them proposes, however close.
+_WEIGHING_MORE = 1_024
+_WELL_WEIGHED = 100
+# The closest look takes longest. It is for members of which a closer one made so much more draws
+# effective.
 _LEAST_GAIN = 1.5
+
+
+def data_at_once(device: torch.device) -> int:
+    """Return how many data are looked at together."""
+    return _DATA_AT_ONCE_ON_GPU if device.type == "cuda" else _DATA_AT_ONCE
 
 
 def _efforts(dimension: int) -> tuple[Effort, ...]:
     """Return how closely to look for guides in so many dimensions, and where that does not do."""
     points = max(_FEWEST_POINTS, _POINTS_PER_PARAMETER * dimension)
     return Effort(points, _COMPONENTS, _SHARE, _ENOUGH), _CLOSER, _THOROUGH
+
+
+def _efforts_of_members(dimension: int) -> tuple[Effort, ...]:
+    """Return the same for each member of an ensemble: for fewer points, of simpler posteriors."""
+    least = _FEWEST_OF_MEMBERS + _POINTS_PER_PARAMETER // 2 * dimension
+    return tuple(
+        effort._replace(
+            points=max(least, effort.points * 2 // 5), components=max(2, effort.components // 2)
+        )
+        for effort in _efforts(dimension)
+    )
+
+
+@dataclass(frozen=True)
+class Near:
+    """Proposals from near the posteriors of m data; those of an ensemble by members.
+
+    Args:
+        found: the guides, for each datum in as many rows as there are members.
+        scores: of the same rows.
+        each: the rows of a datum.
+    """
+
+    found: Guides
+    scores: Scores
+    each: int
+
+    @property
+    def log_weight(self) -> Tensor:
+        """Log weights of the points that the guides were judged by, (m, n)."""
+        return self.found.log_weight.unflatten(0, (-1, self.each)).flatten(1)
+
+    def draw(self, count: int, seed: int) -> Weighted:
+        """Return so many draws for each datum, or a few more."""
+        guide = self.found.guide
+        x = guide.draw(math.ceil(count / self.each), seed)
+        return guide.weigh(self.scores, x).together(self.each)
+
+    def of(self, data: Tensor) -> Near:
+        """Return the proposals for some data."""
+        rows = (
+            self.each * data.unsqueeze(1) + torch.arange(self.each, device=data.device)
+        ).flatten()
+        found = self.found._replace(
+            guide=self.found.guide.of(rows),
+            log_weight=self.found.log_weight[rows],
+            exponent=self.found.exponent[rows],
+        )
+        return Near(found, self.scores.of(rows), self.each)
+
+
+@torch.no_grad()
+def find_near(
+    model: Emulating,
+    f: Tensor,
+    bank: PriorBank,
+    *,
+    seed: int,
+    closeness: int = 0,
+    start: Guide | None = None,
+) -> Near:
+    """Find proposals for samples of the posteriors of a few data.
+
+    Args:
+        model: whose they are.
+        f: embedded data (m, n).
+        bank: draws of the model's prior, where guides begin.
+        seed: same seed and data, same proposals.
+        closeness: how closely to look: 0, 1, or 2 as many parameters may need it.
+        start: proposals from near the posteriors, where guides begin instead.
+    """
+    scores: Scores = DataScores(model, f)
+    pool_scores = None
+    each = 1
+    dimension = model.prior.dimension
+    effort = _efforts(dimension)[closeness]
+    apart = MemberScores.of_data(model.similarity, f)
+    if apart is not None:
+        scores, each = apart, len(apart.rows) // len(f)
+        effort = _efforts_of_members(dimension)[closeness]
+    if start is not None:
+        start = start.for_rows(len(f), each)
+        if not closeness:
+            effort = effort._replace(enough=_ENOUGH_OF_START)
+    elif apart is not None:
+        pool_scores = apart.of_bank(bank)
+    else:
+        pool_scores = model.similarity.score(f, bank.emulated)
+    found = find_guides(
+        scores, model.prior, bank.phi, pool_scores, effort=effort, seed=seed, start=start
+    )
+    return Near(found, scores, each)
+
+
+def draws_wanted(near: Near, wanted: float) -> int:
+    """Return how many draws for each datum promise an effective sample size, at most 5,120.
+
+    Args:
+        near: the proposals.
+        wanted: by the datum for which they are worst.
+    """
+    log_weight = near.log_weight
+    effective = normalizer_of_weights(log_weight).effective_draws
+    share = effective.min().item() / log_weight.shape[1]
+    count = math.ceil(_MORE * wanted / max(share, _LEAST_SHARE))
+    return min(max(count, _FEWEST_DRAWN), _MOST_DRAWN)
 
 
 @torch.no_grad()
@@ -70,11 +188,11 @@ def draws_near(
     *,
     seed: int,
     closeness: int = 0,
-    count: int | None = None,
-    wanted: float = 0.0,
-    start: Guide | None = None,
+    count: int,
 ) -> tuple[Guides, Weighted]:
     """Draw from near the posteriors of a few data, and return the guides and their draws.
+
+    All members of an ensemble score them, which ranks need.
 
     Args:
         model: whose they are.
@@ -82,57 +200,18 @@ def draws_near(
         bank: draws of the model's prior, where guides begin.
         seed: same seed and data, same draws.
         closeness: how closely to look: 0, 1, or 2 as many parameters may need it.
-        count: how many to draw for each; None for as many as is reckoned for what is wanted.
-        wanted: an effective sample size, for which no more than 5,120 are drawn for each.
-        start: proposals from near the posteriors, where guides begin instead.
+        count: how many to draw for each.
     """
     scores = DataScores(model, f)
     found = find_guides(
         scores,
         model.prior,
         bank.phi,
-        model.similarity.score(f, bank.emulated) if start is None else None,
+        model.similarity.score(f, bank.emulated),
         effort=_efforts(model.prior.dimension)[closeness],
         seed=seed,
-        start=start,
     )
-    if count is None:
-        share = found.normalizer().effective_draws.min().item() / found.log_weight.shape[1]
-        count = math.ceil(_MORE * wanted / max(share, _LEAST_SHARE))
-        count = min(max(count, _FEWEST_DRAWN), _MOST_DRAWN)
     return found, found.guide.weigh(scores, found.guide.draw(count, derive_seed(seed, "drawn")))
-
-
-class _JointScores(NamedTuple):
-    """The scores of data by the mean of several models' ratios.
-
-    Args:
-        models: of one prior.
-        data: as each of them embeds them, (m, n_j).
-    """
-
-    models: Sequence[Emulating]
-    data: Sequence[Tensor]
-
-    def each(self, phi: Tensor) -> Tensor:
-        """Return every model's s of parameters (m, k, D), (M, m, k)."""
-        pairs = zip(self.models, self.data, strict=True)
-        return torch.stack([DataScores(model, f)(phi) for model, f in pairs]).double()
-
-    def __call__(self, phi: Tensor, prior_ratio: Tensor) -> Tensor:
-        """Return the log of the mean ratio, each less the log C that these very points tell."""
-        each = self.each(phi)
-        return _mean_ratio(each, (each + prior_ratio).nan_to_num(nan=-torch.inf))
-
-    def of(self, rows: Tensor) -> _JointScores:
-        """Return those of some data."""
-        return _JointScores(self.models, [f[rows] for f in self.data])
-
-
-def _mean_ratio(each: Tensor, log_weight: Tensor) -> Tensor:
-    """Return the log mean over models of e^s / C, up to a constant, with C by weights, (m, k)."""
-    log_c = log_weight.logsumexp(2, keepdim=True)
-    return (each - log_c.clamp(min=torch.finfo(torch.float64).min)).logsumexp(0)
 
 
 @dataclass(frozen=True)
@@ -141,7 +220,8 @@ class WeighedMembers:
 
     Args:
         normalizers: of each member, with values for all of the data.
-        guide: proposals for the mean of their posteriors, of those data that got any.
+        guide: proposals for their posteriors, of those data that got any: all members of a datum,
+            then those of the next.
         guided: which data these are, (k,).
     """
 
@@ -161,9 +241,8 @@ def weigh_members(
 ) -> WeighedMembers:
     """Estimate every member's log C: by prior draws, or near the posteriors that few come near.
 
-    Proposals are for the mean of the members' posteriors, so that all members share them. Data that
-    are asked for together share random numbers, so that values depend on their company, within the
-    standard error.
+    Each member has proposals of its own. Data that are asked for together share random numbers, so
+    that values depend on their company, within the standard error.
 
     Args:
         models: of one prior.
@@ -172,15 +251,16 @@ def weigh_members(
         fewest: effective draws of the prior that are enough.
         seed: same seed and data, same values.
     """
+    together = data_at_once(data[0].device)
     parts = [
         _weigh_some(models, some, banks, fewest, derive_seed(seed, "normaliser"))
-        for some in zip(*(f.split(DATA_AT_ONCE) for f in data), strict=True)
+        for some in zip(*(f.split(together) for f in data), strict=True)
     ]
     guides = [part.guide for part in parts if part.guide is not None]
     return WeighedMembers(
         [join_normalizers([part.normalizers[j] for part in parts]) for j in range(len(models))],
         Guide.stacked(guides) if guides else None,
-        torch.cat([part.guided + i * DATA_AT_ONCE for i, part in enumerate(parts)]),
+        torch.cat([part.guided + i * together for i, part in enumerate(parts)]),
     )
 
 
@@ -203,53 +283,59 @@ def _weigh_some(
     guided = (effective < fewest).any(0).nonzero()[:, 0]
     if not len(guided) or not all(bank.proposable for bank in banks):
         return WeighedMembers(known, None, guided[:0])
+    # Rows: all members of a datum, then those of the next.
+    pool = torch.stack([score[guided] for score in scores], dim=1).flatten(0, 1)
+    pool = pool.masked_fill(~banks[0].inside, -torch.inf)
+    near = _stacked([_of(normalizer, guided) for normalizer in known])
+    shares = [
+        Share(model, f[guided], f.new_zeros(len(guided)), slice(0, f.shape[1]))
+        for model, f in zip(models, data, strict=True)
+    ]
+    rows = torch.arange(len(pool), device=pool.device)
     guide: Guide | None = None
-    rows = guided
-    for number, effort in enumerate(_efforts(models[0].prior.dimension)):
-        each = torch.stack([score[rows] for score in scores]).double()
-        each = each.nan_to_num(nan=-torch.inf).masked_fill(~banks[0].inside, -torch.inf)
-        joint = _JointScores(models, [f[rows] for f in data])
+    for number, effort in enumerate(_efforts_of_members(models[0].prior.dimension)):
+        own = MemberScores(shares, rows)
         found = find_guides(
-            joint,
-            models[0].prior,
-            banks[0].phi,
-            _mean_ratio(each, each),
-            effort=effort,
-            seed=seed,
+            own, models[0].prior, banks[0].phi, pool[rows], effort=effort, seed=seed
         ).guide
-        guide = found if guide is None else guide.replaced(torch.searchsorted(guided, rows), found)
-        near = _weighed_by(found, joint, derive_seed(seed, "weighing", number))
-        known = [_better(one, rows, other) for one, other in zip(known, near, strict=True)]
-        before = effective[:, rows].amin(0)
-        effective = torch.stack([normalizer.effective_draws for normalizer in known])
-        now = effective[:, rows].amin(0)
+        guide = found if guide is None else guide.replaced(rows, found)
+        before = near.effective_draws[rows]
+        near = _better(near, rows, _weighed_by(found, own, derive_seed(seed, "weighing", number)))
+        now = near.effective_draws[rows]
         worthwhile = (now >= _LEAST_GAIN * before) | (number == 0)
         rows = rows[(now < _WELL_WEIGHED) & worthwhile]
         if not len(rows):
             break
-    return WeighedMembers(known, guide, guided)
+    each = len(models)
+    normalizers = [
+        _better(one, guided, _of(near, torch.arange(j, len(pool), each, device=pool.device)))
+        for j, one in enumerate(known)
+    ]
+    return WeighedMembers(normalizers, guide, guided)
 
 
-def _weighed_by(guide: Guide, joint: _JointScores, seed: int) -> list[Normalizer]:
-    """Return every member's log C by draws of guides: by more of them where few of its own are."""
-    weights = _joint_weights(guide, joint, _WEIGHING, seed)
-    known = [normalizer_of_weights(weight) for weight in weights]
-    effective = torch.stack([normalizer.effective_draws for normalizer in known])
-    short = (effective < _WELL_WEIGHED).any(0).nonzero()[:, 0]
+def _weighed_by(guide: Guide, scores: MemberScores, seed: int) -> Normalizer:
+    """Return log C of rows by new draws of guides: by more of them where few are effective."""
+    log_weight = guide.weigh(scores, guide.draw(_WEIGHING, seed)).log_weight
+    known = normalizer_of_weights(log_weight)
+    short = (known.effective_draws < _WELL_WEIGHED).nonzero()[:, 0]
     if not len(short):
         return known
-    more = _joint_weights(
-        guide.of(short), joint.of(short), _WEIGHING_MORE, derive_seed(seed, "more")
-    )
-    near = [normalizer_of_weights(weight) for weight in torch.cat([weights[:, short], more], dim=2)]
-    return [_better(one, short, other) for one, other in zip(known, near, strict=True)]
+    some = guide.of(short)
+    more = some.weigh(scores.of(short), some.draw(_WEIGHING_MORE, derive_seed(seed, "more")))
+    both = torch.cat([log_weight[short], more.log_weight], dim=1)
+    return _better(known, short, normalizer_of_weights(both))
 
 
-def _joint_weights(guide: Guide, joint: _JointScores, count: int, seed: int) -> Tensor:
-    """Return the log of p e^s / q of every member for draws of guides, (M, m, count)."""
-    x = guide.draw(count, seed)
-    phi = guide.prior.constrain(x.flatten(0, 1)).float().view(x.shape)
-    return (joint.each(phi) + guide.prior_ratio(x)).nan_to_num(nan=-torch.inf)
+def _of(normalizer: Normalizer, rows: Tensor) -> Normalizer:
+    """Return the normalisers of some rows."""
+    return Normalizer(*(getattr(normalizer, field.name)[rows] for field in fields(Normalizer)))
+
+
+def _stacked(normalizers: Sequence[Normalizer]) -> Normalizer:
+    """Return the normalisers of several members as those of all members of each datum."""
+    columns = [[getattr(one, field.name) for one in normalizers] for field in fields(Normalizer)]
+    return Normalizer(*(torch.stack(column, dim=1).flatten() for column in columns))
 
 
 def _better(known: Normalizer, rows: Tensor, near: Normalizer) -> Normalizer:

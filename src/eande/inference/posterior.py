@@ -31,14 +31,14 @@ from eande.foundations.tables import html_table
 from eande.inference.conditional import Marginal, sliced
 from eande.inference.derived import Derived, add_derived, check_derived
 from eande.inference.exports import as_dataframe, as_dataset
-from eande.inference.guide import Guide
+from eande.inference.guide import Guide, MemberScores
 from eande.inference.normalizer import ENOUGH_DRAWS, PriorBank, normalizer_of_scores
 from eande.inference.samplers.choose import draw
 from eande.inference.samplers.guided import Found, find_guide
 from eande.inference.samplers.tempered import tempered
 from eande.inference.search import CLIMBERS, climb
 from eande.inference.summary import Summary, summarize
-from eande.inference.target import Sampler, Scorer
+from eande.inference.target import Apart, Sampler, Scorer
 from eande.priors.prior import Prior
 
 # Proposals for log C, and the smallest error that is told apart from none.
@@ -157,6 +157,12 @@ class Posterior:
     def guide(self) -> Found:
         """A proposal from near the posterior, found once; only where the prior has a density."""
         return find_guide(self, start=self.near)
+
+    @cached_property
+    def apart(self) -> MemberScores | None:
+        """The scores of an ensemble's members alone; None where the ratio is not their mean."""
+        scorer = self.scorer
+        return scorer.apart(self.prior) if isinstance(scorer, Apart) else None
 
     @property
     def device(self) -> torch.device:

@@ -25,6 +25,15 @@ _MOST_AXES = 16
 _LARGEST_EMBEDDING = 2**16
 
 
+def check_y_shape(y_shape: Sequence[int]) -> None:
+    """Refuse a shape in a file that no datum has."""
+    check_count("number of axes of y_shape", len(y_shape), 1, at_most=_MOST_AXES)
+    for size in y_shape:
+        check_count("y_shape", size, 1)
+    if math.prod(y_shape) > _LARGEST_DATUM:
+        raise InputError(f"y_shape: expected at most {_LARGEST_DATUM} numbers, got {y_shape}")
+
+
 @dataclass
 class ModelDocument:
     """What a file says of a single model; its numbers are tensors.
@@ -61,22 +70,45 @@ class ModelDocument:
     def __post_init__(self) -> None:
         """Refuse sizes that no model has."""
         check_count("number of trained_on", len(self.trained_on), 0, at_most=KEPT)
-        check_count("number of axes of y_shape", len(self.y_shape), 1, at_most=_MOST_AXES)
-        for size in self.y_shape:
-            check_count("y_shape", size, 1)
-        if math.prod(self.y_shape) > _LARGEST_DATUM:
-            raise InputError(
-                f"y_shape: expected at most {_LARGEST_DATUM} numbers, got {self.y_shape}"
-            )
+        check_y_shape(self.y_shape)
         check_count("embedding_dimension", self.embedding_dimension, 1, at_most=_LARGEST_EMBEDDING)
         if self.y_largest is not None:
             check_at_least("y_largest", self.y_largest, 0)
 
 
 @dataclass
-class ModelFile(ModelDocument):
-    """The document of a file that holds a single model."""
+class WindowsDocument:
+    """What a file says of a model that combines windows, beside the model of one of them.
 
+    Args:
+        y_shape: shape of an observation.
+        length: of a window.
+        count: how many; None for as few as cover an observation.
+        axis: of an observation.
+        similarity: the mean over windows, or a calibration of it.
+    """
+
+    y_shape: list[int]
+    length: int
+    count: int | None
+    axis: int
+    similarity: dict[str, Any]
+
+    def __post_init__(self) -> None:
+        """Refuse sizes that no observation has."""
+        check_y_shape(self.y_shape)
+
+
+@dataclass
+class ModelFile(ModelDocument):
+    """The document of a file that holds a single model.
+
+    Args:
+        windows: of it that are combined; None where one is all.
+        format: of the file.
+    """
+
+    windows: WindowsDocument | None = None
     format: int = FORMAT
 
 
@@ -87,11 +119,13 @@ class EnsembleFile:
     Args:
         members: the models.
         similarity: the mean of their ratios, or a calibration of it.
+        windows: of it that are combined; None where one is all.
         format: of the file.
     """
 
     members: list[ModelDocument]
     similarity: dict[str, Any]
+    windows: WindowsDocument | None = None
     format: int = FORMAT
 
 

@@ -13,13 +13,17 @@ from torch import Tensor
 
 from eande.foundations.seeds import derive_seed
 from eande.inference.derived import Derived, add_derived
-from eande.inference.guide import Emulating, Guide, all_stacked
-from eande.inference.nearby import DATA_AT_ONCE, draws_near
+from eande.inference.guide import Emulating, Guide, batches_of
+from eande.inference.nearby import data_at_once, draws_wanted, find_near
 from eande.inference.normalizer import ENOUGH_DRAWS, PriorBank
 from eande.inference.summary import Summary
 
-# Weights computed at once: 16 MB in float64, of which a few copies are alive.
+# Weights computed at once: 16 MB in float64, of which a few copies are alive; on a GPU 160 MB.
 _WEIGHTS_AT_ONCE = 2_000_000
+_WEIGHTS_AT_ONCE_ON_GPU = 20_000_000
+# Prior draws that summaries share: a GPU weighs many in the time in which it makes one proposal.
+_SHARED_DRAWS = 10_000
+_SHARED_DRAWS_ON_GPU = 200_000
 # The effective sample size that prior draws must have: means are known to a sixteenth of a standard
 # deviation, ends of intervals to an eighth.
 _ENOUGH = 250
@@ -56,6 +60,11 @@ class _Numbers:
             getattr(self, name)[rows] = getattr(others, name)
 
 
+def shared_draws(device: torch.device) -> int:
+    """Return how many prior draws summaries share."""
+    return _SHARED_DRAWS_ON_GPU if device.type == "cuda" else _SHARED_DRAWS
+
+
 @torch.no_grad()
 def summarize_weighed(
     model: Emulating,
@@ -86,7 +95,8 @@ def summarize_weighed(
     from rich.progress import track
 
     names, values = add_derived(model.prior.names, bank.phi, derived)
-    rows = max(1, _WEIGHTS_AT_ONCE // len(values))
+    at_once = _WEIGHTS_AT_ONCE_ON_GPU if f.device.type == "cuda" else _WEIGHTS_AT_ONCE
+    rows = max(1, at_once // len(values))
     parts = [
         _weigh(model.similarity.score(part, bank.emulated), values.unsqueeze(0), level)
         for part in track(f.split(rows), "weighting", disable=not progress, transient=True)
@@ -97,28 +107,34 @@ def summarize_weighed(
         short = (found.effective < enough).nonzero()[:, 0]
         if not len(short) or not bank.proposable:
             break
-        batches = short.split(DATA_AT_ONCE)
-        for some in track(batches, "proposing", disable=not progress, transient=True):
-            _, drawn = draws_near(
+        known = [None] * len(f) if closeness else near
+        batches = batches_of(short, known, data_at_once(f.device))
+        for batch in track(batches, "proposing", disable=not progress, transient=True):
+            some = batch.rows.to(f.device)
+            own_seed = derive_seed(seed, closeness)
+            proposals = find_near(
                 model,
                 f[some],
                 bank,
-                wanted=samples,
-                seed=derive_seed(seed, closeness),
+                seed=own_seed,
                 closeness=closeness,
-                start=None if closeness else all_stacked([near[i] for i in some.tolist()]),
+                start=batch.start,
             )
+            count = draws_wanted(proposals, samples)
+            drawn = proposals.draw(count, derive_seed(own_seed, "drawn"))
             _, flat = add_derived(model.prior.names, drawn.phi.flatten(0, 1), derived)
             own = flat.unflatten(0, drawn.phi.shape[:2])
             again = _Numbers(_weigh(drawn.log_weight, own, level))
             better = again.effective > found.effective[some]
             found.put(some[better], again.of(better))
             nearby[some[better]] = True
+    # All at once: every conversion is a call of its own to the device.
+    mean, std = found.mean.float(), found.std.float()
     return [
         Summary(
             names=names,
-            mean=found.mean[i].float(),
-            std=found.std[i].float(),
+            mean=mean[i],
+            std=std[i],
             lower=found.lower[i],
             upper=found.upper[i],
             level=level,

@@ -5,11 +5,12 @@ having these few methods.
 """
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
+from eande.inference.guide import MemberScores
 from eande.inference.normalizer import PriorBank
 from eande.priors.prior import Prior
 
@@ -37,6 +38,14 @@ class Scorer(Protocol):
 
     def bound(self) -> float | None:
         """Return a rigorous upper bound of the score, None where there is none."""
+
+
+@runtime_checkable
+class Apart(Protocol):
+    """A scorer that may be a mean of others."""
+
+    def apart(self, prior: Prior) -> MemberScores | None:
+        """Return the scores of its members under a prior; None where it is no mean."""
 
 
 class Target(Protocol):

@@ -80,9 +80,8 @@ class Given:
     def reach(self) -> float:
         """How many times farther out the observation lies than all simulated data."""
         assert self.observed is not None
-        seen_by = self.model.members[0] if self.model.members else self.model
         on_device = self.observed.unsqueeze(0).to(self.model.device)
-        return seen_by.y_standardizer.reach(on_device.nan_to_num()).item()
+        return self.model.reach(on_device.nan_to_num()).item()
 
     @cached_property
     def drawn(self) -> tuple[Tensor, Any]:

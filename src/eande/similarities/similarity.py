@@ -18,10 +18,10 @@ Reference:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 import torch
 from torch import Tensor, nn
@@ -39,6 +39,22 @@ class PairScore(Protocol):
 
     def paired_score(self, f: Tensor, g: Tensor, /) -> Tensor:
         """Return the scores of matching rows, (m, …) × (m, …) → (m,)."""
+
+
+class Share(NamedTuple):
+    """What one member adds to a mean of ratios, (1/M) Σ_j e^{s_j + o_j}.
+
+    Args:
+        model: the member.
+        f: the data as it embeds them, (m, n).
+        offset: o of each datum, (m,).
+        columns: where its points lie in joint ones.
+    """
+
+    model: Any
+    f: Tensor
+    offset: Tensor
+    columns: slice
 
 
 class Similarity(nn.Module, ABC):
@@ -103,6 +119,10 @@ class Similarity(nn.Module, ABC):
     def features(self, f: Tensor) -> Tensor:
         """Return the coordinates of embedded data that calibration and diagnostics go by."""
         return f
+
+    def shares(self, f: Tensor) -> Sequence[Share] | None:
+        """Return the terms of a mean of ratios for embedded data; None where it is no mean."""
+        return None
 
     @property
     def scale(self) -> float:

@@ -182,6 +182,11 @@ def _continued(
     """Return a copy of a model to go on from, as it was before any calibration."""
     model = given.warm_start
     assert model is not None
+    if model.combined_views is not None:
+        raise InputError(
+            "warm_start: expected a model of a single view, got one that combines several; go on "
+            "from what it was made of"
+        )
     if model.members:
         raise InputError(
             f"warm_start: expected a single model, got an ensemble of {len(model.members)}; go on "

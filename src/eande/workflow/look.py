@@ -148,12 +148,13 @@ def _model(path: Path) -> dict[str, Any]:
         for record in member.tried or member.history
         if "score" in record
     ]
+    windows = document.windows
     return {
         "format": document.format,
         "members": len(members),
         "parameters": first.prior.get("names"),
-        "data": f"shape {show_shape(first.y_shape)}",
+        "data": f"shape {show_shape(windows.y_shape if windows else first.y_shape)}",
         "encoder": "one of your own" if first.encoder is None else first.encoder.name,
         "similarity": document.similarity.get("name"),
         "held-out score": f"{max(scores):.3g} nats" if scores else None,
-    }
+    } | ({"combines": f"windows of shape {show_shape(first.y_shape)}"} if windows else {})

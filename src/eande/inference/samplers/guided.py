@@ -4,6 +4,11 @@ Proposals from a guide (:mod:`eande.inference.guide`) are accepted as those from
 (:mod:`eande.inference.samplers.rejection`): whatever the guide is, the samples are exact, and a
 poor one costs proposals.
 
+The posterior of an ensemble is the mean of its members'. A proposal then is a member, each as often
+as the others, and parameters from a guide of that member's posterior; it is scored and accepted by
+that member alone, under one bound for all. So the members' shares are those of their weights, and
+the samples as exact, at the cost of one emulator instead of all.
+
 It costs many where a single weight stands out of even ones, far out in a tail or in the corner of a
 box. Where five proposals a sample do not suffice, the bound τ is lower than the largest weights:
 that with the n samples' priorities w/u (weight over a uniform number) above it. Among these a
@@ -29,7 +34,7 @@ from torch import Tensor
 
 from eande.foundations.checks import EandeWarning, InputError, check_count
 from eande.foundations.seeds import derive_seed, generator
-from eande.inference.guide import Effort, Guide, Weighted, find_guides
+from eande.inference.guide import Effort, Guide, MemberScores, Scores, Weighted, find_guides
 from eande.inference.normalizer import ENOUGH_DRAWS, normalizer_of_weights
 from eande.inference.samplers.known import sampler
 from eande.inference.samplers.rejection import BudgetExceeded, SampleInfo
@@ -38,6 +43,10 @@ from eande.inference.target import Target
 
 # How closely to look for a guide.
 _EFFORT = Effort(points=4_000, components=16)
+# For each of several members, but no fewer points than so many for a parameter: their posteriors
+# are simpler than the mean of them.
+_EFFORT_OF_MEMBERS = Effort(points=800, components=8)
+_POINTS_EACH = 150
 # The fewest proposals, and how many more than are expected to do.
 _FEWEST = 4_000
 _MORE = 1.1
@@ -79,7 +88,7 @@ class _ScoresOf(NamedTuple):
 
     posterior: Target
 
-    def __call__(self, phi: Tensor, prior_ratio: Tensor) -> Tensor:
+    def __call__(self, phi: Tensor) -> Tensor:
         """Return s of parameters (1, k, D), (1, k)."""
         return self.posterior.score(phi[0]).unsqueeze(0)
 
@@ -88,11 +97,17 @@ class _ScoresOf(NamedTuple):
         return self
 
 
+def _scores_of(posterior: Guided) -> tuple[Scores, int]:
+    """Return the scores of a posterior and in how many rows: that of an ensemble by its members."""
+    apart = posterior.apart
+    return (_ScoresOf(posterior), 1) if apart is None else (apart, len(apart.rows))
+
+
 class Found(NamedTuple):
     """A guide, and what it was judged by.
 
     Args:
-        guide: the proposal.
+        guide: the proposal; of an ensemble one for each member.
         log_weight: of points that it drew, (n,).
         rounds: in which it was found.
         evaluations: scores computed.
@@ -123,7 +138,7 @@ class Found(NamedTuple):
         known = normalizer_of_weights(self.log_weight.unsqueeze(0))
         return known.log_value.item(), known.error.item()
 
-    def judged(self, posterior: Target, points: int, seed: int) -> Found:
+    def judged(self, posterior: Guided, points: int, seed: int) -> Found:
         """Return the guide with new points to judge it by."""
         log_weight = _Pool.none(posterior, seed).grown(self.guide, points, points).log_weight
         return self._replace(log_weight=log_weight, evaluations=self.evaluations + points)
@@ -136,8 +151,12 @@ class Guided(Target, Protocol):
     def guide(self) -> Found:
         """The proposal, found once; only where the prior has a density."""
 
+    @property
+    def apart(self) -> MemberScores | None:
+        """The scores of an ensemble's members alone; None where the ratio is not their mean."""
 
-def find_guide(posterior: Target, seed: int = 0, start: Guide | None = None) -> Found:
+
+def find_guide(posterior: Guided, seed: int = 0, start: Guide | None = None) -> Found:
     """Find a proposal for a posterior whose prior has a density.
 
     Args:
@@ -150,21 +169,31 @@ def find_guide(posterior: Target, seed: int = 0, start: Guide | None = None) -> 
             "sampler: expected acceptance_rejection for a prior without a density that integrates "
             "to one, got guided"
         )
+    scores, rows = _scores_of(posterior)
     pool_scores = None
     if start is None:
-        pool_scores = posterior.bank_scores().unsqueeze(0)
-        if not torch.isfinite(pool_scores).any():
+        apart = posterior.apart
+        pool_scores = (
+            posterior.bank_scores().unsqueeze(0) if apart is None else apart.of_bank(posterior.bank)
+        )
+        if not torch.isfinite(pool_scores).any(1).all():
             raise InputError("prior: expected draws inside the training prior's support, got none")
+    else:
+        start = start.for_rows(1, rows)
+    effort = _EFFORT
+    if rows > 1:
+        points = max(_EFFORT_OF_MEMBERS.points, _POINTS_EACH * posterior.prior.dimension)
+        effort = _EFFORT_OF_MEMBERS._replace(points=min(points, _EFFORT.points))
     found = find_guides(
-        _ScoresOf(posterior),
+        scores,
         posterior.prior,
         posterior.bank.phi,
         pool_scores,
-        effort=_EFFORT,
+        effort=effort,
         seed=seed,
         start=start,
     )
-    return Found(found.guide, found.log_weight[0], found.rounds, found.evaluations)
+    return Found(found.guide, found.log_weight.flatten(), found.rounds, rows * found.evaluations)
 
 
 @sampler("guided")
@@ -275,7 +304,7 @@ class _Pool(NamedTuple):
         batches: in which they were drawn.
     """
 
-    posterior: Target | None
+    posterior: Guided | None
     phi: Tensor
     log_weight: Tensor
     margin: Tensor
@@ -283,7 +312,7 @@ class _Pool(NamedTuple):
     batches: int
 
     @classmethod
-    def none(cls, posterior: Target, seed: int) -> _Pool:
+    def none(cls, posterior: Guided, seed: int) -> _Pool:
         """Return what there is before the first proposal."""
         device = posterior.device
         phi = torch.empty(0, posterior.prior.dimension, device=device)
@@ -293,15 +322,17 @@ class _Pool(NamedTuple):
     def grown(self, guide: Guide, size: int, most: int) -> _Pool:
         """Return so many proposals, or at most so many."""
         assert self.posterior is not None
+        scores, rows = _scores_of(self.posterior)
         pool = self
         while (left := min(size, most) - len(pool.margin)) > 0:
             count = min(left, _AT_ONCE)
-            x = guide.draw(count, derive_seed(self.seed, "candidates", pool.batches))
-            drawn = guide.weigh(_ScoresOf(self.posterior), x)
-            log_weight = drawn.log_weight[0]
+            each = math.ceil(count / rows)
+            x = guide.draw(each, derive_seed(self.seed, "candidates", pool.batches))
+            drawn = guide.weigh(scores, x).together(rows)
+            log_weight = drawn.log_weight[0, :count]
             log_uniform = _log_uniform(count, self.seed, pool.batches).to(x.device)
             pool = pool._replace(
-                phi=torch.cat([pool.phi, drawn.phi[0]]),
+                phi=torch.cat([pool.phi, drawn.phi[0, :count]]),
                 log_weight=torch.cat([pool.log_weight, log_weight]),
                 margin=torch.cat([pool.margin, log_weight - log_uniform]),
                 batches=pool.batches + 1,

@@ -43,6 +43,10 @@ def training(given: Given, section: Section) -> None:
             )
         )
     section.blocks += [*runs, _model_table(section, model)]
+    if model.combined_views is not None:
+        section.say(
+            "The model combines several views of an observation, by the mean of log ratios."
+        )
     if isinstance(model.similarity, Calibrated):
         section.say("After training, the model was calibrated on simulations of their own.")
 
@@ -57,7 +61,7 @@ def _tried(section: Section, model: EmbedAndEmulate) -> Folded:
         f"first; the best reached {best['score']:.2f} ± {best['error']:.2f} nats on held-out "
         f"simulations after {best['best_step']:,} of {best['steps']:,} steps. {_why(model.tried)}"
     )
-    if model.members:
+    if len(model.members) > 1:
         section.say(
             f"The model is an ensemble of {len(model.members)}, whose ratio is the mean of theirs."
         )
