@@ -3,7 +3,7 @@ r"""Time the summaries of many observations of Lorenz 96, beside posteriors one 
     python benchmarks/lorenz96_summaries.py --size toy|smoke|paper --device cpu|cuda \
         --output results/lorenz96-summaries.json
 
-A model of the study's size and anchored method is trained, with fewer epochs. Then windows of fresh
+A model of the study's size and our recipe is trained, on the ring turned. Then windows of fresh
 simulations, on the device already, are summarised all at once; for some of them, evenly spread over
 the others, the means and deviations are compared with those of exact samples, whose seconds are the
 reference.
@@ -23,8 +23,9 @@ import torch
 from eande.foundations.provenance import provenance
 from eande.inference.model import EmbedAndEmulate
 from eande.studies.lorenz96 import data as study_data
-from eande.studies.lorenz96.methods import train
+from eande.studies.lorenz96.recipes import EANDE, OURS, Recipe, train
 from eande.studies.lorenz96.sizes import SIZES as STUDY_SIZES
+from eande.studies.lorenz96.terms import Terms
 from eande.studies.records import ResultFile
 
 
@@ -34,7 +35,7 @@ class Size:
 
     Args:
         study: the size of the study whose simulations, encoder and data these are.
-        epochs: of training; None for the study's.
+        steps: of training.
         observations: to summarise.
         compared: of these, one by one.
         samples: of each of those.
@@ -42,7 +43,7 @@ class Size:
     """
 
     study: str
-    epochs: int | None
+    steps: int
     observations: int
     compared: int
     samples: int
@@ -51,8 +52,8 @@ class Size:
 
 SIZES = {
     "paper": Size("paper", 800, 1_000, 20, 10_000, 5),
-    "smoke": Size("smoke", None, 64, 4, 2_000, 3),
-    "toy": Size("toy", None, 20, 2, 500, 2),
+    "smoke": Size("smoke", 8, 64, 4, 2_000, 3),
+    "toy": Size("toy", 2, 20, 2, 500, 2),
 }
 
 
@@ -118,7 +119,7 @@ def main() -> None:
     asked = parser.parse_args()
     warnings.simplefilter("ignore")
     size = SIZES[asked.size]
-    chosen = replace(STUDY_SIZES[size.study], test=size.observations, calibration=1, fresh=0)
+    chosen = replace(STUDY_SIZES[size.study], test=size.observations, fresh=0)
     about = {
         "settings": asdict(size) | {"study": asdict(chosen)},
         "device": asked.device,
@@ -126,12 +127,11 @@ def main() -> None:
         "provenance": provenance("numba"),
     }
     record = ResultFile(asked.output, study="lorenz96-summaries", size=asked.size, **about)
-    data = study_data.make_data(chosen, 0, asked.device, progress=False)
-    changes: dict[str, Any] = {"compile": False}
-    if size.epochs is not None:
-        changes |= {"epochs": size.epochs, "validate_every": max(1, size.epochs // 20)}
+    terms = Terms(turned=True, looks=20)
+    data = study_data.make_data(chosen, terms, 0, asked.device, progress=False)
+    recipe = Recipe(EANDE, size.steps, OURS)
     began = time.perf_counter()
-    model = train(chosen, "anchored", data, 0, asked.device, progress=False, **changes)
+    model = train(recipe, chosen, terms, data, 0, asked.device, progress=False)
     record.add("seconds_of_training", time.perf_counter() - began)
     record.add("held_out_log_ratio", max(entry["held_out_log_ratio"] for entry in model.history))
     measure(size, model, data.test_y.to(asked.device), record)
