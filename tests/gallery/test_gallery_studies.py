@@ -45,8 +45,8 @@ def test_a_study_runs(name):
 def test_rounds_of_a_study_are_compared_with_its_reference(tmp_path):
     study = read_study(GALLERY / "hare_lynx" / "study.py")
     settings = replace(study.settings, epochs=1, max_steps=None, start="linear")
-    study = replace(study, n=120, settings=settings)
-    posterior, about = compare.in_rounds(study, tmp_path)
+    study = replace(study, settings=settings)
+    posterior, about = compare.in_rounds(study, 120, tmp_path)
     assert about["simulations"] == 120
     content, reference = references.read(GALLERY / "hare_lynx" / "reference.json")
     samples, _ = posterior.sample(50, seed=0)

@@ -215,12 +215,12 @@ def test_the_page_quotes_the_comparison(name, kind):
 
 
 @pytest.mark.slow
-def test_the_fitted_posterior_of_influenza_is_the_exact_one():
+def test_the_fitted_posterior_of_influenza_is_the_exact_one(tmp_path):
     """R₀ and the period within a third of a deviation, k within two thirds; widths likewise."""
     study = read_study(GALLERY / "influenza" / "study.py")
     content, reference = references.read(GALLERY / "influenza" / "reference.json")
-    model, _ = compare.fit(study)
-    samples, _ = model.posterior(study.observed).sample(2_000, seed=0)
+    posterior, _ = compare.amortised(study, study.n, tmp_path)
+    samples, _ = posterior.sample(2_000, seed=0)
     found = compare.compare(samples.double().numpy(), reference, content)
     for name, row in found["parameters"].items():
         assert abs(row["shift_in_sds"]) < (0.67 if name == "k" else 0.33)

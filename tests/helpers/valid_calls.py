@@ -56,6 +56,10 @@ UNCHECKED = {
     "EmbedAndEmulate.locate": "captured as a CUDA graph, where nothing may be looked at",
     "EmbedAndEmulate.reach": "called by posteriors and reports with what they checked",
     "EmbedAndEmulate.score": "called by posteriors with what they embedded and checked",
+    **{
+        f"{name}.shares": "called by samplers with what was embedded"
+        for name in ("Cosine", "Dot", "Mixture")
+    },
     "Store.prepare": "called by simulate, which checks its arguments",
     "Store.complete": "called by simulate with blocks of the store",
     "Store.versions": "called by simulate with its own argument, checked there",
@@ -224,6 +228,12 @@ class World:
         place.mkdir()
         for i in range(2):
             np.savez(place / f"{i}.npz", phi=np.full(2, i), y=np.ones(3))
+        return place
+
+    @cached_property
+    def table(self) -> Path:
+        place = self.folder / "table.csv"
+        place.write_text("a,b\n1,2\n3,4\n")
         return place
 
     @cached_property
@@ -452,6 +462,15 @@ CALLS: dict[str, Callable[[World], Call]] = {
             "y": choice("y"),
             "broken": choice("refuse"),
             **_PROGRESS,
+        },
+    ),
+    "Simulations.from_table": lambda w: (
+        eande.Simulations.from_table,
+        {
+            "table": path(w.table, called=("expected a table",)),
+            "phi": choice("a"),
+            "y": choice("b", none="all others"),
+            "broken": choice("refuse"),
         },
     ),
     "Simulations.from_xarray": lambda w: (

@@ -142,7 +142,7 @@ ODD = {
 @pytest.mark.parametrize("what", ODD)
 def test_what_is_no_file_is_refused_within_a_second(what, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for name in ("synthetic.json", "lorenz96-search.json", "sbibm.json"):
+    for name in ("synthetic.json", "lorenz96-paper.json", "sbibm.json"):
         ODD[what](tmp_path / name)
     for study in ("synthetic", "lorenz96", "sbibm"):
         command = ["reproduce", study, "--size", "toy", "--output", str(tmp_path)]

@@ -81,7 +81,7 @@ def test_the_advice_to_an_over_fitted_model_is_no_longer_training():
     with pytest.warns(
         EandeWarning, match=r"it over-fits, for that score fell to .* shape \(1, n\)"
     ):
-        fit(simulations, BOX, settings=settings, progress=False)
+        fit(simulations, BOX, encoder="vector", settings=settings, progress=False)
 
 
 def test_parameters_to_validate_by_lie_in_the_prior_too(linear_simulations):

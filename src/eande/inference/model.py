@@ -586,7 +586,7 @@ class EmbedAndEmulate(nn.Module):
         """Return how many times farther out than all simulations each observation lies, (m,).
 
         Example:
-            >>> bool(model.reach(1_000 * y_observed[None])[0] > 100)
+            >>> bool(model.reach(1_000 * torch.as_tensor(y_observed).float()[None])[0] > 100)
             True
         """
         if self.combined_views is not None:

@@ -76,7 +76,12 @@ class EvenWindows:
         return f"EvenWindows({self.length}, {self.count}{more})"
 
     def starts(self, whole: int) -> list[int]:
-        """Return where the windows of so many entries begin."""
+        """Return where the windows of so many entries begin.
+
+        Example:
+            >>> EvenWindows(6, 3).starts(10)
+            [0, 2, 4]
+        """
         check_count("whole", whole, 1)
         room = whole - self.length
         if room < 0:
@@ -258,14 +263,14 @@ def combine_views(
         model: fitted to single views, by ``views=eande.RandomWindow(40)``, say; it is copied.
         y_shape: shape of an observation.
         views: what of it the model sees: :class:`EvenWindows`, or a function of a batch of data
-            (m, …) that returns a list of as many batches (m, *model.y_shape), always the same
+            (m, …) that returns a list of as many batches of the model's shape, always the same
             ones. By default as few windows of the first axis as cover it.
 
     Example:
         >>> def halves(y):
         ...     return [y[:, :10], y[:, 10:]]
         >>> both = combine_views(model, (20,), halves)
-        >>> both.posterior(torch.cat([y_observed, y_observed])).sample(100)[0].shape
+        >>> both.posterior(np.concatenate([y_observed, y_observed])).sample(100)[0].shape
         torch.Size([100, 2])
     """
     check_instance(

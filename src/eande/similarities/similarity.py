@@ -121,7 +121,12 @@ class Similarity(nn.Module, ABC):
         return f
 
     def shares(self, f: Tensor) -> Sequence[Share] | None:
-        """Return the terms of a mean of ratios for embedded data; None where it is no mean."""
+        """Return the terms of a mean of ratios for embedded data; None where it is no mean.
+
+        Example:
+            >>> model.similarity.shares(model.embed(y_observed[None])) is None
+            True
+        """
         return None
 
     @property

@@ -45,13 +45,13 @@ def reading_window(
     check_finite(name if whole else f"{name}[{start}:{stop}]", torch.from_numpy(out))
 
 
-def as_names(phi: Any) -> tuple[list[str], bool]:
-    """Return the names of the parameters, and whether it is one that may have several numbers."""
-    names = [phi] if isinstance(phi, str) else phi
+def as_names(given: Any, argument: str = "phi") -> tuple[list[str], bool]:
+    """Return the names that were given, and whether it is one that may have several numbers."""
+    names = [given] if isinstance(given, str) else given
     is_list = isinstance(names, Sequence) and len(names) > 0
     if not is_list or not all(isinstance(name, str) for name in names):
-        raise InputError(f"phi: expected a name or a list of names, got {show(phi)}")
-    return list(names), isinstance(phi, str)
+        raise InputError(f"{argument}: expected a name or a list of names, got {show(given)}")
+    return list(names), isinstance(given, str)
 
 
 def check_datum(

@@ -124,7 +124,10 @@ def read_table(table: Any, phi: Any, y: Any, *, broken: str = "refuse") -> Parts
 
 def _chosen(columns: Columns, argument: str, names: Any) -> list[str]:
     """Return the columns of those names; a name may be a pattern, such as ``"day*"``."""
-    wanted, _ = as_names(names)
+    wanted, _ = as_names(names, argument)
+    for one in wanted:
+        if wanted.count(one) > 1:
+            raise InputError(f"{argument}: expected different names, got {show(one)} twice")
     found: list[str] = []
     for one in wanted:
         fitting = [one] if one in columns.names else []

@@ -5,6 +5,7 @@ its comparison at once: a campaign that was stopped goes on where it was, and se
 add to one file, if each has methods or systems of its own: what two of them do is kept once.
 """
 
+import os
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -390,7 +391,7 @@ def run_comparison(
                 "move it away, or use another --output"
             )
     path = campaign.output / "lorenz96-search.json"
-    found = read_results(path, KINDS["search"])["runs"] if path.exists() else []
+    found = read_results(path, KINDS["search"])["runs"] if os.path.lexists(path) else []
     rows = {
         b: rows_of(name, b, chosen, found, methods)
         for b in COMPARISONS[name].systems
