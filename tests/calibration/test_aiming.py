@@ -206,6 +206,7 @@ def test_chance_moves_nothing():
     assert aimed == 0
 
 
+@pytest.mark.slow
 @pytest.mark.thorough
 def test_aiming_does_not_make_a_model_overconfident():
     """Ten times 100 held-out pairs of a shifted model.

@@ -82,7 +82,7 @@ def check_same(one, other):
     ("steps", "moments"),
     [
         # Early, for what it took the first time it may not take again on a busy machine.
-        pytest.param(("run",), (0.25, 0.5), marks=pytest.mark.thorough),
+        pytest.param(("run",), (0.4,), marks=pytest.mark.thorough),
         pytest.param(("run",), np.linspace(0.2, 1, 10), marks=pytest.mark.slow),
         pytest.param(STEPS, np.linspace(0.2, 1, 10), marks=pytest.mark.slow),
     ],

@@ -86,19 +86,18 @@ def test_the_lorenz96_study_searches_and_compares_at_toy_size(tmp_path):
 
 @pytest.mark.filterwarnings("ignore::eande.foundations.checks.EandeWarning")
 @pytest.mark.filterwarnings("ignore")  # of sbi and what it uses
-def test_every_method_is_calibrated_alike(tmp_path):
-    rows = ("E&E", "NRE-C", "E&E, 500 simulations more")
+def test_exponents_are_found_by_folds_or_by_fresh_simulations(tmp_path):
+    rows = ("E&E", "E&E, 500 simulations more")
     methods = [word for row in rows for word in ("--method", row)]
     lorenz96("calibrated", tmp_path, "--system", "printed", "--seeds", "1", *methods)
     runs = json.loads((tmp_path / "lorenz96-calibrated.json").read_text())["runs"]
     exponents = {(run["method"], run["calibration"]): run.get("exponent") for run in runs}
-    for method in rows[:2]:
-        assert exponents[method, "none"] is None
-        assert exponents[method, "cross-fitted"] > 0
-    assert exponents[rows[2], "fresh"] > 0
+    assert exponents["E&E", "none"] is None
+    assert exponents["E&E", "cross-fitted"] > 0
+    assert exponents[rows[1], "fresh"] > 0
     written = page(tmp_path)
     assert "What differs: the one row that says so, with further simulations." in written
-    assert "NRE-C, uncalibrated" in written
+    assert "E&E, uncalibrated" in written
 
 
 def test_runs_on_file_that_were_made_in_another_way_are_refused(tmp_path):
@@ -117,6 +116,7 @@ def test_runs_on_file_that_were_made_in_another_way_are_refused(tmp_path):
     assert json.loads(path.read_text()) == content
 
 
+@pytest.mark.slow
 def test_a_search_of_two_processes_is_that_of_one(tmp_path):
     for workers in ("1", "2"):
         folder = tmp_path / workers

@@ -89,6 +89,7 @@ def test_uncalibrated_posteriors_are_as_sharp_as_those_of_one_view():
         assert ours.std.item() == pytest.approx(one.std.item(), rel=0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.thorough
 @pytest.mark.parametrize("memory", [0.0, 0.9])
 def test_calibration_finds_what_views_add_to_each_other(memory):

@@ -11,6 +11,7 @@ from helpers.models import quick_fit
 pytestmark = pytest.mark.thorough
 
 
+@pytest.mark.slow
 def test_restarts_escape_the_trap_of_two_dimensions():
     """Plain networks at embedding dimension 2 mostly stay folded, far under the information.
 

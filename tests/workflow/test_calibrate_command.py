@@ -56,6 +56,7 @@ def context_of(path):
     return Context(study, run_folder(study), progress=False)
 
 
+@pytest.mark.slow
 def test_later_steps_take_the_calibrated_model_until_it_is_undone(tmp_path):
     context = context_of(write_study(tmp_path, more=OVER_FITTED))
     take_simulate(context)
