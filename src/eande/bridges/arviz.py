@@ -66,18 +66,10 @@ def to_arviz(
     check_count("prior_samples", prior_samples, 1)
     check_seed("seed", seed)
     several = isinstance(posterior, Sequence)
-    chosen = list(posterior) if isinstance(posterior, Sequence) else [posterior]
-    if not chosen:
-        raise InputError("posterior: expected at least one, got none")
-    for one in chosen:
-        check_instance(
-            "posterior", one, Posterior, "a Posterior (from a model: model.posterior(y)) or several"
-        )
+    chosen = _check_posteriors(posterior)
     prior = chosen[0].prior
     check_fits("samples", samples, 4 * prior.dimension)
     check_fits("prior_samples", prior_samples, 4 * prior.dimension)
-    if any(one.prior is not prior for one in chosen):
-        raise InputError("posterior: expected several under one prior, got different priors")
     if several and (predictive is not None or observed is not None):
         raise InputError(
             "posterior: expected one beside predictive= and observed=, which belong to one, got "
@@ -118,6 +110,20 @@ def to_arviz(
         tree[name] = from_dict({name: {"y": group}})[name]
     tree["sample_stats"].attrs["sampler"] = [str(info) for _, info in drawn]
     return tree
+
+
+def _check_posteriors(given: Posterior | Sequence[Posterior]) -> list[Posterior]:
+    """Return one posterior or several as a list, all under one prior."""
+    chosen = list(given) if isinstance(given, Sequence) else [given]
+    if not chosen:
+        raise InputError("posterior: expected at least one, got none")
+    for one in chosen:
+        check_instance(
+            "posterior", one, Posterior, "a Posterior (from a model: model.posterior(y)) or several"
+        )
+    if any(one.prior is not chosen[0].prior for one in chosen):
+        raise InputError("posterior: expected several under one prior, got different priors")
+    return chosen
 
 
 def _groups_of_data(predictive: Any, observed: Any) -> dict[str, np.ndarray]:

@@ -263,17 +263,7 @@ def _train(x: Tensor, labels: Tensor, seed: int) -> Tensor:
             rows = slice(begin, min(begin + _BATCH, size))
             length = rows.stop - rows.start
             batch = shuffled[:, rows]
-            one, two = networks.hidden(batch)
-            output = networks.last(two)
-            outputs[:, rows] = output
-            # Backwards; each slope is that of the loss by a layer before its ReLU, whose own slope
-            # is the sign of what came out of it.
-            slope = (output.sigmoid() - targets[:, rows]).div_(length).unsqueeze(2)
-            _store(parts, 2, two, slope)
-            slope = (slope * networks.weights[2].mT).mul_(two.sign())
-            _store(parts, 1, one, slope)
-            slope = torch.bmm(slope, networks.weights[1].mT).mul_(one.sign())
-            _store(parts, 0, batch, slope)
+            outputs[:, rows] = _find_gradient(networks, parts, batch, targets[:, rows])
             gradient.addcmul_(flat, decayed, value=_WEIGHT_DECAY / length)
             first_moment.lerp_(gradient, 1 - _FIRST_DECAY)
             second_moment.mul_(_SECOND_DECAY)
@@ -298,6 +288,21 @@ def _train(x: Tensor, labels: Tensor, seed: int) -> Tensor:
                 return trained
     trained[active] = flat
     return trained
+
+
+def _find_gradient(networks: _Networks, parts: _Networks, batch: Tensor, targets: Tensor) -> Tensor:
+    """Write the gradient of a batch's mean loss to ``parts``; return the networks' outputs."""
+    one, two = networks.hidden(batch)
+    output = networks.last(two)
+    # Backwards; each slope is that of the loss by a layer before its ReLU, whose own slope is the
+    # sign of what came out of it.
+    slope = (output.sigmoid() - targets).div_(targets.shape[1]).unsqueeze(2)
+    _store(parts, 2, two, slope)
+    slope = (slope * networks.weights[2].mT).mul_(two.sign())
+    _store(parts, 1, one, slope)
+    slope = torch.bmm(slope, networks.weights[1].mT).mul_(one.sign())
+    _store(parts, 0, batch, slope)
+    return output
 
 
 def _store(parts: _Networks, layer: int, inputs: Tensor, slope: Tensor) -> None:

@@ -485,24 +485,9 @@ class EmbedAndEmulate(nn.Module):
         kept = self._kept_bank(used, draws)
         used = named_as(used, self.prior.own_names)
         _check_support(kept.bank)
-        located: list[dict[str, Any]]
-        if pooled:
-            with self.calling("encoder", observed):
-                located = [self._locate_pooled(observed, kept.bank)]
-        else:
-            # Nothing the model keeps refers back to it, so that it is freed when nobody holds it.
-            locate = kept.locate or partial(self.locate, bank=kept.bank)
-            located = []
-            for part in observed.split(self.encoder_rows):
-                with self.calling("encoder", part):
-                    found = locate(part)
-                    if self.members and kept.locate and found["values"][0].isnan().any():
-                        # A graph cannot look for what prior draws do not tell.
-                        found = self.locate(part, kept.bank)
-                    located.append(found)
         posteriors = []
         farthest = 0.0
-        for part in located:
+        for part in self._locate_all(observed, kept, pooled=pooled):
             f = part["f"].unsqueeze(0) if pooled else part["f"].unsqueeze(1)
             # Guides for this prior are not for another.
             guides: list[Guide | None] = [None] * len(f)
@@ -532,24 +517,27 @@ class EmbedAndEmulate(nn.Module):
                         near=guide,
                     )
                 )
-        if kept.bank.at_edge is not None:
-            most = max(edge_share(posterior) for posterior in posteriors)
-            if most > _AT_EDGE_AT_MOST:
-                warnings.warn(
-                    "y: the model is for data like those that its prior was truncated for, and "
-                    f"{most:.1%} of a posterior lies where that was cut off, at the edge: the rest "
-                    "of it may be missing",
-                    EandeWarning,
-                    stacklevel=3,
-                )
-        if farthest > _FAR_OUT:
-            warnings.warn(
-                f"y: {farthest:.3g} times as far from the mean of the simulated data as any of "
-                "them: nothing like it was simulated, and its posterior means little",
-                EandeWarning,
-                stacklevel=3,
-            )
+        _warn_of_strange_data(posteriors, kept.bank, farthest)
         return posteriors
+
+    def _locate_all(
+        self, observed: Tensor, kept: KeptBank, *, pooled: bool
+    ) -> list[dict[str, Any]]:
+        """Embed data and find their normalisers, some at a time, or all of them pooled."""
+        if pooled:
+            with self.calling("encoder", observed):
+                return [self._locate_pooled(observed, kept.bank)]
+        # Nothing the model keeps refers back to it, so that it is freed when nobody holds it.
+        locate = kept.locate or partial(self.locate, bank=kept.bank)
+        located = []
+        for part in observed.split(self.encoder_rows):
+            with self.calling("encoder", part):
+                found = locate(part)
+                if self.members and kept.locate and found["values"][0].isnan().any():
+                    # A graph cannot look for what prior draws do not tell.
+                    found = self.locate(part, kept.bank)
+                located.append(found)
+        return located
 
     @torch.no_grad()
     def locate(
@@ -967,6 +955,31 @@ def edge_share(posterior: Posterior) -> float:
         return 0.0
     weights = posterior.bank_scores().double().softmax(0)
     return weights[posterior.bank.at_edge].sum().item()
+
+
+def _warn_of_strange_data(
+    posteriors: Sequence[Posterior], bank: PriorBank, farthest: float
+) -> None:
+    """Warn of data whose posteriors lie where the prior was cut off, or that nothing is like."""
+    # Of the line that asked the model for posteriors.
+    stacklevel = 4
+    if bank.at_edge is not None:
+        most = max(edge_share(posterior) for posterior in posteriors)
+        if most > _AT_EDGE_AT_MOST:
+            warnings.warn(
+                "y: the model is for data like those that its prior was truncated for, and "
+                f"{most:.1%} of a posterior lies where that was cut off, at the edge: the rest "
+                "of it may be missing",
+                EandeWarning,
+                stacklevel=stacklevel,
+            )
+    if farthest > _FAR_OUT:
+        warnings.warn(
+            f"y: {farthest:.3g} times as far from the mean of the simulated data as any of "
+            "them: nothing like it was simulated, and its posterior means little",
+            EandeWarning,
+            stacklevel=stacklevel,
+        )
 
 
 def _embedding(posterior: Posterior) -> Tensor:

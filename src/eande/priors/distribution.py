@@ -145,6 +145,7 @@ class DistributionPrior(Prior):
             levels = [law.cdf(end.double().to(self._home)) for end in (low, high)]
             law.icdf(levels[1])
         except (NotImplementedError, ValueError):
+            # torch knows no quantiles of this law, or refuses these ends: rejection does without.
             return None
         width = levels[1] - levels[0]
         if not (width > 0).all():

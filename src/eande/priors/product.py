@@ -282,6 +282,7 @@ def _moments(part: BoxPrior | DistributionPrior) -> tuple[Tensor, Tensor] | None
     try:
         mean, scale = part.distribution.mean, part.distribution.stddev
     except NotImplementedError:
+        # torch knows none of this law: its draws will tell.
         return None
     return mean.float().cpu(), scale.float().cpu()
 
