@@ -70,7 +70,8 @@ STAGES: dict[str, Stages] = {
 LARGE_STAGES: dict[str, Stages] = {
     "paper": [
         ("steps", (300,)),
-        ("temperature", (3e-2, 1e-1)),
+        ("view_weight", (0.0, 0.2, 0.6)),
+        ("temperature", (1e-2, 3e-2, 1e-1)),
         ("steps", (150, 300, 600)),
     ],
     "ours": [("steps", _LENGTHS[1:4])],
