@@ -136,7 +136,8 @@ def _check_gaps(
         # Of data that lie elsewhere NaN is refused as they are read.
         if masked or not isinstance(given, Simulations) or not isinstance(given.y, Tensor):
             continue
-        if given.y.sum(dtype=torch.float64).isnan() and given.y.isnan().any():
+        # A sum takes no memory; infinite numbers of both signs make NaN of it, too.
+        if given.y.sum().isnan() and given.y.isnan().any():
             raise InputError(
                 f"{name}: expected data without NaN, got {int(given.y.isnan().sum())}: "
                 "FitSettings(missing='mask') takes them for numbers that are missing"
