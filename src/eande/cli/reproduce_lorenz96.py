@@ -24,6 +24,7 @@ class Part(StrEnum):
 
     search = "search"
     paper = "paper"
+    selection = "selection"
     best = "best"
     calibrated = "calibrated"
     weights = "weights"

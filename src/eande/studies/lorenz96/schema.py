@@ -419,6 +419,7 @@ class ComparisonResults:
 
     study: Literal[
         "lorenz96-paper",
+        "lorenz96-selection",
         "lorenz96-best",
         "lorenz96-calibrated",
         "lorenz96-weights",
@@ -455,6 +456,7 @@ KINDS: dict[str, type] = {
     "weights": ComparisonResults,
     "losses": ComparisonResults,
     "paper": ComparisonResults,
+    "selection": ComparisonResults,
     "best": ComparisonResults,
     "calibrated": ComparisonResults,
     "bank": ComparisonResults,

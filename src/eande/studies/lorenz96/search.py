@@ -25,6 +25,8 @@ _KEPT = 2
 
 Stages = Sequence[tuple[str, Sequence[Any]]]
 _LENGTHS = (300, 600, 1_200, 2_000, 4_000)
+# The paper's baseline: its length is the paper's.
+_AS_PRINTED: Stages = [("gamma", (1e-4, 1e-3, 1e-2, 1e-1)), ("classes", (4, 8, 12, 16))]
 # The paper's ranges and beyond.
 STAGES: dict[str, Stages] = {
     "paper": [
@@ -39,7 +41,7 @@ STAGES: dict[str, Stages] = {
         ("steps", _LENGTHS[:4]),
         ("view_weight", (0.0, 0.2, 0.6)),
     ],
-    "ours": [("steps", _LENGTHS)],
+    "ours": [("learning_rate", (1e-3, 3e-3)), ("steps", _LENGTHS)],
     "nre-c": [
         ("learning_rate", (3e-4, 1e-3, 3e-3)),
         ("gamma", (1e-3, 1e-2, 1e-1, 1.0)),
@@ -54,13 +56,19 @@ STAGES: dict[str, Stages] = {
         ("steps", (1_200, 2_400, 4_800)),
     ],
     "critic": [("learning_rate", (3e-4, 1e-3, 3e-3)), ("steps", _LENGTHS[1:4])],
-    # Its length is the paper's.
-    "nre-c as printed": [("gamma", (1e-4, 1e-3, 1e-2, 1e-1)), ("classes", (4, 8, 12, 16))],
+    "nre-c as printed": _AS_PRINTED,
+    "nre-c as printed, by Σ q̂": _AS_PRINTED,
+    # The paper's batch is all simulations that it has: 500 of 2,000 are fewer negatives.
     "paper, turned at 2000": [
+        ("batch_size", (500, 2_000)),
         ("temperature", (1e-2, 3e-2, 1e-1)),
         ("steps", (600, 2_000, 4_000)),
     ],
-    "ours at 2000": [("steps", _LENGTHS[1:])],
+    "ours at 2000": [
+        ("batch_size", (500, 2_000)),
+        ("learning_rate", (1e-3, 3e-3)),
+        ("steps", _LENGTHS[1:]),
+    ],
     "nre-c at 2000": [("steps", _LENGTHS[1:])],
     "npe-c at 2000": [("steps", (2_400, 4_800, 9_600))],
 }
@@ -69,6 +77,11 @@ STAGES: dict[str, Stages] = {
 # with the small one.
 LARGE_STAGES: dict[str, Stages] = {
     "paper": [
+        ("steps", (300,)),
+        ("temperature", (3e-2, 1e-1)),
+        ("steps", (150, 300, 600)),
+    ],
+    "paper, by Σ q̂": [
         ("steps", (300,)),
         ("view_weight", (0.0, 0.2, 0.6)),
         ("temperature", (1e-2, 3e-2, 1e-1)),
