@@ -28,6 +28,7 @@ PARTS = [
     ("losses.py", []),
     ("c2st.py", []),
     ("lorenz96_diagnostics.py", []),
+    ("lorenz96_regimes.py", []),
     ("lorenz96_summaries.py", []),
     ("speed.py", []),
     ("exact_problems.py", ["--only", "modes/*", "gaps/*"]),

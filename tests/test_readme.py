@@ -126,6 +126,15 @@ def test_the_paragraph_on_the_papers_own_selection_quotes_its_file():
     assert f"a median MMD² of {flow[1]:.3f} with b = 10 (two seeds)" in RESULTS
 
 
+def test_where_the_printed_system_is_regular_quotes_its_file():
+    found = json.loads((ROOT / "results" / "lorenz96-regimes.json").read_text())
+    forcings = found["settings"]["forcings"]
+    differ = [found[f"b = 1, F = {f:g}"]["energy"] for f in forcings if 11 <= f <= 14]
+    assert f"differ {min(differ):.1f} to {max(differ):.1f} times as much in their mean" in RESULTS
+    chaotic = [found[f"b = 10, F = {f:g}"]["energy"] for f in forcings if f >= 10]
+    assert f"with b = 10 at most {max(chaotic):.1f} times, from F = 10 on" in RESULTS
+
+
 def test_the_benchmark_table_quotes_the_results():
     content = json.loads((ROOT / "results" / "sbibm.json").read_text())
     columns = []

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from eande.studies.lorenz96.effects import effect
+from eande.studies.lorenz96.effects import effect, simulations_needed
 
 
 def runs(values, measure):
@@ -42,3 +42,32 @@ def test_the_interval_holds_no_effect_as_often_as_it_says(between_seeds):
         found = effect(runs(values, "crps"), runs(np.zeros((5, 50)), "crps"), "crps")
         held.append(found.low <= 0 <= found.high)
     assert abs(np.mean(held) - 0.95) < 4 * math.sqrt(0.95 * 0.05 / 1_000)
+
+
+def scored(*scores):
+    """Make runs of one row, a mean log ratio per seed."""
+    return [{"seed": seed, "mean_log_ratio": score} for seed, score in enumerate(scores)]
+
+
+def test_simulations_needed_are_where_the_curve_crosses():
+    curve = {250: scored(1.0, 1.0), 500: scored(2.0, 2.0), 1_000: scored(3.0, 3.0)}
+    found = simulations_needed(scored(2.5, 2.5), curve)
+    assert found.simulations == pytest.approx(500 * math.sqrt(2)), "half way in log N"
+    assert (found.low, found.high) == pytest.approx((found.simulations, found.simulations))
+    assert simulations_needed(scored(0.5, 0.5), curve).simulations == 250
+    assert math.isinf(simulations_needed(scored(3.5, 3.5), curve).simulations)
+    assert simulations_needed([], curve) is None
+
+
+def test_a_curve_that_falls_is_made_monotone():
+    curve = {250: scored(1.0), 500: scored(0.2), 1_000: scored(3.0)}
+    needed = simulations_needed(scored(2.0), curve).simulations
+    assert needed == pytest.approx(500 * math.sqrt(2)), "it is 1 at 500, too"
+
+
+def test_the_interval_of_simulations_needed_knows_of_seeds_that_never_get_there():
+    curve = {250: scored(1.0, 1.0, 1.0), 500: scored(3.0, 1.0, 1.0)}
+    found = simulations_needed(scored(1.5, 1.5, 1.5), curve)
+    assert 250 < found.simulations < 500
+    assert found.low < found.simulations
+    assert math.isinf(found.high)

@@ -1,4 +1,4 @@
-"""By how much one method is better than another, with an interval.
+"""By how much one method is better than another, or how many simulations that is worth.
 
 Runs of one seed and system share their simulations and their test data, so methods are compared
 datum by datum. Every seed has test data of its own: the mean differences of seeds are independent,
@@ -75,3 +75,61 @@ def effect(mine: Sequence[Run], theirs: Sequence[Run], measure: str) -> Effect |
 
 def _values(run: Run, measure: str) -> np.ndarray:
     return np.asarray(run["per_datum"][measure], dtype=float)
+
+
+@dataclass(frozen=True)
+class Needed:
+    """How many simulations a method needs to be as good as another, with a 95 % interval.
+
+    Args:
+        simulations: where its curve reaches the goal; infinity for never, and the smallest number
+            that it was run with where it is there from the beginning.
+        low: end of the interval.
+        high: its other end.
+    """
+
+    simulations: float
+    low: float
+    high: float
+
+
+def simulations_needed(
+    goal: Sequence[Run], theirs: Mapping[int, Sequence[Run]], *, resamples: int = 2_000
+) -> Needed | None:
+    """Return with how many simulations a method has the mean log ratio of another.
+
+    The curve of the method is the mean over seeds, made monotone, linear in log N between the
+    numbers. The interval is a bootstrap over seeds, those of goal and curve together. None without
+    a seed that all runs share.
+
+    Args:
+        goal: runs of the other method, at its number of simulations.
+        theirs: runs of the method, by their number of simulations.
+        resamples: of the bootstrap.
+    """
+    columns = [goal, *(theirs[number] for number in sorted(theirs))]
+    by_seed = [{run["seed"]: run["mean_log_ratio"] for run in runs} for runs in columns]
+    seeds = sorted(set.intersection(*map(set, by_seed)))
+    if not seeds or not theirs:
+        return None
+    scores = np.array([[column[seed] for column in by_seed] for seed in seeds], dtype=float)
+    numbers = np.array(sorted(theirs), dtype=float)
+    found = _reaches(scores.mean(0), numbers)
+    rows = np.random.default_rng(0).integers(len(seeds), size=(resamples, len(seeds)))
+    drawn = [_reaches(scores[row].mean(0), numbers) for row in rows]
+    # Of values that may be infinite no mean can be taken: those in place, not between two.
+    low, high = np.quantile(drawn, [0.025, 0.975], method="nearest")
+    return Needed(found, float(low), float(high))
+
+
+def _reaches(means: np.ndarray, numbers: np.ndarray) -> float:
+    """Return where the curve of the means after the first reaches the first."""
+    curve = np.maximum.accumulate(means[1:])
+    if curve[-1] < means[0]:
+        return math.inf
+    after = int(np.argmax(curve >= means[0]))
+    if after == 0:
+        return float(numbers[0])
+    below, above = curve[after - 1], curve[after]
+    share = (means[0] - below) / (above - below)
+    return float(numbers[after - 1] ** (1 - share) * numbers[after] ** share)

@@ -12,6 +12,7 @@ from eande import plots
 from eande.diagnostics.diagnose import LEVELS
 from eande.studies.lorenz96.comparisons import COMPARISONS, row_names
 from eande.studies.lorenz96.effects import Effect, effect
+from eande.studies.lorenz96.page.efficiency import efficiency_parts
 from eande.studies.lorenz96.page.parts import (
     Run,
     group,
@@ -144,6 +145,8 @@ def compared_section(content: dict[str, Any], results: Path, pages: Path) -> lis
         waiting = [row for row in row_names(name, b) if row not in rows]
         if waiting:
             parts.append(f"Not run yet: {', '.join(waiting)}.\n")
+        if name == "efficiency":
+            parts += efficiency_parts(rows, pages, f"lorenz96-efficiency-b{b:g}.png")
         parts += [_table(rows), *_physics(done), *_effects(rows, shown), *_calibration(rows)]
         for bandwidth in ("0.05", "0.01"):
             boxes = plots.boxes(
