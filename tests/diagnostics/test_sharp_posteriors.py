@@ -49,6 +49,19 @@ def test_what_is_said_of_parameters_is_that_of_the_exact_posterior():
     assert exact.log_ratio == pytest.approx(5 * nats, abs=0.6)
 
 
+def test_the_log_ratio_is_the_same_where_parameters_are_ranked_among_samples():
+    model, simulated = gaussian(box(3), NOISE)
+    data = simulated(20, 0)
+    weighed, ranked = (
+        diagnose(model, data, draws=2_000, samples=samples, progress=False)
+        for samples in (None, 100)
+    )
+    assert ranked.nearer == weighed.nearer == 20, "of 2,000 prior draws hardly any counts"
+    assert ranked.log_ratio == weighed.log_ratio
+    assert "20 of 20 posteriors: weighed by proposals that do" in str(ranked)
+    torch.testing.assert_close(ranked.log_normalizer, weighed.log_normalizer)
+
+
 def test_ten_parameters_of_sixteen_nats_are_tested():
     model, simulated = gaussian(box(10), 0.1)
     assert diagnose(model, simulated(100, 0), draws=10_000, progress=False).passed

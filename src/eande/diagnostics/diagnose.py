@@ -100,7 +100,7 @@ def diagnose(
     draws = max(draws, DRAWS_PER_DATUM * len(phi))
     weighed, k = _weigh_all(model, phi, embedded, draws, seed, progress=progress)
     nearer = 0
-    if samples is None and model.prior_bank(model.prior, draws).proposable:
+    if model.prior_bank(model.prior, draws).proposable:
         few_near = weighed.effective_draws < ENOUGH_DRAWS
         nearer = int(few_near.sum())
         if nearer:
@@ -111,7 +111,7 @@ def diagnose(
             if k is not None and k_near is not None:
                 judged = few_near[: len(k)].numpy()
                 k[judged] = k_near[: judged.sum()]
-    elif samples is not None:
+    if samples is not None:
         weighed = _rank_all(model, phi, seen.y, samples, weighed, seed, progress=progress)
     prior_draws = model.prior_bank(model.prior, draws).phi
     found = conclude(

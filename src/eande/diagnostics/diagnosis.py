@@ -66,8 +66,9 @@ class Diagnosis:
             InfoNCE lower bound on the mutual information of parameters and data.
         log_ratio_error: its standard error, by bootstrap.
         ceiling: log (draws + 1), the most that prior draws can show of a datum.
-        nearer: number of data whose parameters were ranked among proposals from near their
-            posteriors, because fewer than 100 prior draws are effective there.
+        nearer: number of data that were weighed by proposals from near their posteriors, because
+            fewer than 100 prior draws are effective there; without ``samples`` their parameters
+            were ranked among these, too.
         divergence: mean KL divergence of each marginal posterior from its prior, in nats. This
             and the next three are over data whose posterior has an effective sample size of at
             least 100, NaN where there are none.

@@ -34,7 +34,8 @@ def verdicts(found: Diagnosis, alarm: float, *, shared: bool) -> Iterator[Verdic
     yield Verdict("normaliser", None, _of_normaliser(found))
     if found.nearer:
         text = f"few prior draws come near {found.nearer} of {found.data} posteriors"
-        yield Verdict("proposals", None, f"{text}: ranked among proposals that do")
+        done = "ranked among" if found.samples is None else "weighed by"
+        yield Verdict("proposals", None, f"{text}: {done} proposals that do")
     yield from _few_draws(found)
     if found.pareto_k is not None:
         unreliable = int((found.pareto_k > UNRELIABLE).sum())

@@ -12,6 +12,17 @@ _LARGE = 1e6
 _DEEPEST = 6
 
 
+def give(*names: str) -> str:
+    """Say how to give what is missing, in Python and in a study file.
+
+    Example:
+        >>> give("observed", "simulator")
+        'Pass observed= and simulator= (in a study file: observed and simulator)'
+    """
+    passed = " and ".join(f"{name}=" for name in names)
+    return f"Pass {passed} (in a study file: {' and '.join(names)})"
+
+
 def number(value: float, digits: int = 3) -> str:
     """Write a number with so many significant digits.
 

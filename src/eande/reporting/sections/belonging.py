@@ -4,7 +4,7 @@ from eande.diagnostics.belonging import Belongs
 from eande.reporting.blocks import Section, Table
 from eande.reporting.given import Given
 from eande.reporting.judging import BELONGS, not_checked, of_belonging, of_reach
-from eande.reporting.words import counted, number
+from eande.reporting.words import counted, give, number
 
 # Simulations that Belongs needs to say anything.
 _FEWEST = 100
@@ -18,7 +18,7 @@ _LOOKED_AT = {
 def belonging(given: Given, section: Section) -> None:
     """Rank the observation among held-out simulations by how strange it is."""
     if given.observed is None:
-        section.ask("Pass observed= to compare your data with the simulations.")
+        section.ask(f"{give('observed')} to compare your data with the simulations.")
         return
     reach = given.reach
     section.data["times as far as any simulation"] = reach

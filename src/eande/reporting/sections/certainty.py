@@ -22,7 +22,7 @@ from eande.reporting.judging import (
     of_regions,
 )
 from eande.reporting.sections.explorer import explorer
-from eande.reporting.words import counted, listed, number, p_value, per_cent, shortened
+from eande.reporting.words import counted, give, listed, number, p_value, per_cent, shortened
 
 # What diagnose and diagnose_near need to say anything.
 _FEWEST = 20
@@ -79,15 +79,15 @@ def near(given: Given, section: Section) -> None:
     """Add what fresh simulations around the posterior say."""
     section.blocks.append(Heading("Near this observation"))
     if given.observed is None or not given.can_predict:
-        needed = " and ".join(
+        missing = [
             name
             for name, there in (
-                ("observed=", given.observed is not None),
-                ("simulator=", given.can_predict),
+                ("observed", given.observed is not None),
+                ("simulator", given.can_predict),
             )
             if not there
-        )
-        advice = f"Pass {needed} to simulate anew around the posterior of the observation."
+        ]
+        advice = f"{give(*missing)} to simulate anew around the posterior of the observation."
         section.ask(advice)
         if given.observed is not None:
             section.verdicts.append(not_checked(NEAR, "No simulator was given.", advice))

@@ -10,7 +10,7 @@ from eande.plots.svg import as_svg
 from eande.priors.draws import EmpiricalPrior
 from eande.reporting.blocks import Heading, Picture, Section, Table
 from eande.reporting.given import Given
-from eande.reporting.words import beside, counted, listed, per_cent, shaped, shortened
+from eande.reporting.words import beside, counted, give, listed, per_cent, shaped, shortened
 
 # Rows and columns of the corner plot: more cannot be read.
 _DRAWN = 10
@@ -25,7 +25,7 @@ def inferred(given: Given, section: Section) -> None:
     """Show the posterior of the observation."""
     if given.posterior is None:
         section.ask(
-            f"Pass observed= (one datum, {shaped(given.model.y_shape)}) to see its posterior."
+            f"{give('observed')}, one datum, {shaped(given.model.y_shape)}, to see its posterior."
         )
         return
     phi = given.drawn[0].cpu()

@@ -8,7 +8,7 @@ from eande.plots.svg import as_svg
 from eande.reporting.blocks import Picture, Section
 from eande.reporting.given import Given
 from eande.reporting.judging import PREDICTS, not_checked, of_belonging
-from eande.reporting.words import counted
+from eande.reporting.words import counted, give
 from eande.simulation.read.views import fixed_views
 
 # Simulations that are enough for the check.
@@ -23,12 +23,12 @@ def predictive(given: Given, section: Section) -> None:
         missing = [
             name
             for name, there in (
-                ("observed=", given.observed is not None),
-                ("simulator=", given.can_predict),
+                ("observed", given.observed is not None),
+                ("simulator", given.can_predict),
             )
             if not there
         ]
-        advice = f"Pass {' and '.join(missing)} to compare the data with what is predicted."
+        advice = f"{give(*missing)} to compare the data with what is predicted."
         section.ask(advice)
         if given.observed is not None:
             section.verdicts.append(not_checked(PREDICTS, "No simulator was given.", advice))
