@@ -74,5 +74,6 @@ def test_figures_show_every_method_and_every_parameter():
     assert distances.axes[0].get_ylim()[0] == 0
     curves = plots.curves({"ours": ([1, 2], rng.normal(size=(3, 2)))}, x="n", y="loss", log_x=True)
     assert curves.axes[0].get_xscale() == "log"
+    assert [label.get_text() for label in curves.axes[0].get_xticklabels()] == ["1", "2"]
     for figure in (ring, grid, boxes, distances, curves):
         FigureCanvasAgg(figure).draw()

@@ -16,6 +16,9 @@ from eande.foundations.checks import (
 from eande.plots.arguments import as_array, by_name
 from eande.plots.style import ACCENT, COLORS, LINE_STYLES, OURS, Axes, Figure
 
+# Places of curves that are few enough to be marked, and the range in which each has its label.
+_FEW = 12
+_NARROW = 100
 _BOXES = "box: quartiles over all seeds and test data, whiskers: 5–95 %"
 
 
@@ -116,7 +119,7 @@ def curves(
             color=color,
             linestyle=LINE_STYLES[number % len(LINE_STYLES)],
             label=name,
-            marker="." if len(places) < 12 else None,
+            marker="." if len(places) < _FEW else None,
         )
         low = mean - spread
         high = mean + spread
@@ -127,6 +130,11 @@ def curves(
         xscale="log" if log_x else "linear",
         yscale="log" if log_y else "linear",
     )
+    places = np.unique(np.concatenate([line[0] for line in drawn.values()]))
+    if log_x and len(places) < _FEW and 0 < places.max() < _NARROW * places.min():
+        # Powers of ten would be one or two labels.
+        axis.set_xticks(places, [f"{place:,g}" for place in places])
+        axis.minorticks_off()
     axis.set_title(title, fontsize=9)
     axis.legend(frameon=False, fontsize=8)
     return figure
