@@ -5,6 +5,7 @@ import os
 import numpy as np
 import pytest
 import torch
+from matplotlib.figure import Figure
 
 import eande
 from eande.networks.mlp import ResidualMLP
@@ -52,10 +53,11 @@ def fitted(task, simulations):
     settings = FitSettings(
         epochs=20,
         steps_per_epoch=100,
+        batch_size=250,
         similarity=eande.Cosine(0.5),
         embedding_dimension=2,
         ema=0.99,
-        restarts=5,
+        restarts=2,
         restart_epochs=2,
         validate_every=5,
         normalizer_draws=2_000,
@@ -70,6 +72,16 @@ def fitted(task, simulations):
         settings=settings,
         progress=False,
     )
+
+
+@pytest.fixture
+def undrawn(monkeypatch):
+    """Figures are made and not drawn, which is half of what a report takes."""
+
+    def savefig(figure, file, **options):
+        file.write("<svg></svg>")
+
+    monkeypatch.setattr(Figure, "savefig", savefig)
 
 
 @pytest.fixture(scope="session")
