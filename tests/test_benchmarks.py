@@ -22,7 +22,7 @@ from eande.studies.lorenz96.comparisons import COMPARISONS
 ROOT = Path(__file__).parents[1]
 PARTS = [
     ("lorenz96.py", []),
-    ("simulation.py", ["--only", "executors,memory,reading"]),
+    ("simulation.py", ["--only", "memory,reading"]),
     ("diagnostics.py", []),
     ("samplers.py", []),
     ("similarities.py", ["--only", "*/two_moons/*", "mixture/oscillation/*"]),
@@ -42,7 +42,16 @@ OF_THEIR_OWN = {"simulation.py", "lorenz96.py", "similarities.py"}
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(("script", "options"), PARTS, ids=[script for script, _ in PARTS])
+@pytest.mark.parametrize(
+    ("script", "options"),
+    [
+        *(pytest.param(*part, id=part[0]) for part in PARTS),
+        # A cluster, a pool and workers: ten processes begin, each with its imports.
+        pytest.param(
+            *("simulation.py", ["--only", "executors"]), marks=pytest.mark.slow, id="executors"
+        ),
+    ],
+)
 def test_a_benchmark_runs_at_toy_size(tmp_path, script, options):
     content = run_toy(script, tmp_path / "result.json", *options)
     assert content["size"] == "toy"
@@ -185,8 +194,10 @@ SOAKED = {
 def test_some_rounds_of_trouble_leave_no_trace(tmp_path):
     """All in one process, which imports what it needs once."""
     calls = [
-        ["--minutes", "1", "--rounds", "3", "--seed", "0"]
-        + ["--output", str(tmp_path / f"{name}.json"), "--only", *scenarios]
+        [
+            *("--minutes", "1", "--rounds", "3", "--seed", "0"),
+            *("--output", str(tmp_path / f"{name}.json"), "--only", *scenarios),
+        ]
         for name, scenarios in SOAKED.items()
     ]
     code = """
