@@ -1,5 +1,6 @@
 """What several tests share: small tasks with exact answers, and models fitted once."""
 
+import gc
 import os
 
 import numpy as np
@@ -23,6 +24,13 @@ torch.set_num_threads(1)
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # It has no examples, and the sources have another file of this name.
 collect_ignore = ["conftest.py"]
+# What modules and tests are made of stays to the end: looking for garbage among it takes seconds.
+gc.disable()
+
+
+def pytest_collection_finish():
+    gc.enable()
+    gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the marks

@@ -94,13 +94,14 @@ def test_a_run_killed_in_two_of_its_steps_ends_with_the_same_result(tmp_path):
 
     What is not killed runs in this process, which has imported all that it needs.
     """
-    whole = write_study(tmp_path / "whole", more=SLOWER)
+    more = f"{SLOWER}\nn = 800"
+    whole = write_study(tmp_path / "whole", more=more)
     finish_here("run", whole)
-    killed = write_study(tmp_path / "killed", more=SLOWER)
+    killed = write_study(tmp_path / "killed", more=more)
     folder = tmp_path / "killed" / "runs" / "point"
     for reached in ("simulations.zarr/commits/*", "training/*/main.safetensors"):
         process = start("run", killed)
-        assert wait_until(lambda: any(folder.glob(reached)), 60)  # noqa: B023
+        assert wait_until(lambda reached=reached: any(folder.glob(reached)), 60)
         assert process.poll() is None
         process.kill()
         process.communicate()
