@@ -55,7 +55,7 @@ class Size:
     points: int = 200
 
 
-SIZES = {"full": Size(), "toy": Size("toy", 320, 40, 40, 20)}
+SIZES = {"full": Size(), "toy": Size("toy", 120, 20, 20, 10)}
 
 
 def windows(

@@ -1,10 +1,12 @@
 """What several tests share: small tasks with exact answers, and models fitted once."""
 
+import gc
 import os
 
 import numpy as np
 import pytest
 import torch
+from matplotlib.figure import Figure
 
 import eande
 from eande.networks.mlp import ResidualMLP
@@ -22,6 +24,13 @@ torch.set_num_threads(1)
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # It has no examples, and the sources have another file of this name.
 collect_ignore = ["conftest.py"]
+# What modules and tests are made of stays to the end: looking for garbage among it takes seconds.
+gc.disable()
+
+
+def pytest_collection_finish():
+    gc.enable()
+    gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the marks
@@ -52,10 +61,11 @@ def fitted(task, simulations):
     settings = FitSettings(
         epochs=20,
         steps_per_epoch=100,
+        batch_size=250,
         similarity=eande.Cosine(0.5),
         embedding_dimension=2,
         ema=0.99,
-        restarts=5,
+        restarts=2,
         restart_epochs=2,
         validate_every=5,
         normalizer_draws=2_000,
@@ -70,6 +80,16 @@ def fitted(task, simulations):
         settings=settings,
         progress=False,
     )
+
+
+@pytest.fixture
+def undrawn(monkeypatch):
+    """Figures are made and not drawn, which is half of what a report takes."""
+
+    def savefig(figure, file, **options):
+        file.write("<svg></svg>")
+
+    monkeypatch.setattr(Figure, "savefig", savefig)
 
 
 @pytest.fixture(scope="session")

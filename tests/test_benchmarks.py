@@ -6,6 +6,7 @@ import math
 import statistics
 import subprocess
 import sys
+import textwrap
 import warnings
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from eande.studies.lorenz96.comparisons import COMPARISONS
 ROOT = Path(__file__).parents[1]
 PARTS = [
     ("lorenz96.py", []),
-    ("simulation.py", ["--only", "executors,memory,reading"]),
+    ("simulation.py", ["--only", "memory,reading"]),
     ("diagnostics.py", []),
     ("samplers.py", []),
     ("similarities.py", ["--only", "*/two_moons/*", "mixture/oscillation/*"]),
@@ -42,7 +43,16 @@ OF_THEIR_OWN = {"simulation.py", "lorenz96.py", "similarities.py"}
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(("script", "options"), PARTS, ids=[script for script, _ in PARTS])
+@pytest.mark.parametrize(
+    ("script", "options"),
+    [
+        *(pytest.param(*part, id=part[0]) for part in PARTS),
+        # A cluster, a pool and workers: ten processes begin, each with its imports.
+        pytest.param(
+            *("simulation.py", ["--only", "executors"]), marks=pytest.mark.slow, id="executors"
+        ),
+    ],
+)
 def test_a_benchmark_runs_at_toy_size(tmp_path, script, options):
     content = run_toy(script, tmp_path / "result.json", *options)
     assert content["size"] == "toy"
@@ -173,27 +183,51 @@ def test_rounds_on_sbibm_are_judged_beside_amortised_fits(tmp_path, monkeypatch)
 
 
 # Of those whose rounds take seconds; the whole is `make soak`.
-SOAKED = (
-    ["kill-store", "kill-fit", "kill-save"],
-    ["fault-store", "fault-fit", "fault-save", "fault-results"],
-    ["fuzz-results", "fuzz-model", "fuzz-store"],
-    ["writers"],
-)
+SOAKED = {
+    "kills": ["kill-store", "kill-fit", "kill-save"],
+    "faults": ["fault-store", "fault-fit", "fault-save", "fault-results"],
+    "documents": ["fuzz-results", "fuzz-model", "fuzz-store"],
+    "writers": ["writers"],
+}
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("scenarios", SOAKED, ids=["kills", "faults", "documents", "writers"])
-def test_some_rounds_of_trouble_leave_no_trace(tmp_path, scenarios):
-    output = tmp_path / "soak.json"
-    command = [sys.executable, str(ROOT / "benchmarks" / "soak.py"), "--output", str(output)]
-    options = ["--minutes", "1", "--rounds", "3", "--seed", "0", "--only", *scenarios]
-    done = subprocess.run([*command, *options], capture_output=True, text=True, check=False)
+def test_some_rounds_of_trouble_leave_no_trace(tmp_path):
+    """All in one process, which imports what it needs once."""
+    calls = [
+        [
+            *("--minutes", "1", "--rounds", "3", "--seed", "0"),
+            *("--output", str(tmp_path / f"{name}.json"), "--only", *scenarios),
+        ]
+        for name, scenarios in SOAKED.items()
+    ]
+    code = """
+        import json, sys
+        import soak
+
+        for call in json.loads(sys.argv.pop()):
+            sys.argv[1:] = call
+            try:
+                soak.main()
+            except SystemExit as end:
+                if end.code:
+                    raise
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code), json.dumps(calls)],
+        cwd=ROOT / "benchmarks",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
-    content = json.loads(output.read_text())
-    assert content["failures"] == []
-    assert content["totals"]["rounds"] == 3
-    if scenarios != ["writers"]:
-        assert sum(content["totals"].get(name, 0) for name in ("kills", "faults", "documents")) > 3
+    for name in SOAKED:
+        content = json.loads((tmp_path / f"{name}.json").read_text())
+        assert content["failures"] == []
+        assert content["totals"]["rounds"] == 3
+        if name != "writers":
+            counted = (content["totals"].get(kind, 0) for kind in ("kills", "faults", "documents"))
+            assert sum(counted) > 3
 
 
 @pytest.mark.thorough

@@ -28,7 +28,11 @@ from helpers.nonsense import NONSENSE, Given
 from helpers.valid_calls import CALLS, UNCHECKED, World
 
 # One process: the small objects of all calls are made once.
-pytestmark = [pytest.mark.thorough, pytest.mark.xdist_group("nonsense")]
+pytestmark = [
+    pytest.mark.thorough,
+    pytest.mark.xdist_group("nonsense"),
+    pytest.mark.usefixtures("undrawn"),
+]
 
 REFUSALS = (
     eande.InputError,

@@ -16,13 +16,24 @@ README = (ROOT / "README.md").read_text()
 RESULTS = (ROOT / "docs" / "results" / "overview.md").read_text()
 
 
+# Its fit, and one that is not given the minute that a good one takes.
+PRINTED = "eande.fit(simulations, prior)"
+SHORTER = "eande.fit(simulations, prior, settings=eande.FitSettings(max_steps=900, batch_size=128))"
+
+
 @pytest.mark.thorough
-def test_the_example_runs(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("fit", "tolerance"),
+    [pytest.param(PRINTED, 1 / 3, marks=pytest.mark.slow), (SHORTER, 1 / 2)],
+    ids=["as printed", "shorter"],
+)
+def test_the_example_runs(fit, tolerance, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (example,) = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
     assert len([line for line in example.splitlines() if line.strip()]) <= 20
     scope = {}
-    exec(compile(example, "README.md", "exec"), scope)
+    assert example.count(PRINTED) == 1
+    exec(compile(example.replace(PRINTED, fit), "README.md", "exec"), scope)
     samples = scope["samples"].cpu().double()
     info = scope["info"]
     assert samples.shape == (10_000, 2)
@@ -38,7 +49,7 @@ def test_the_example_runs(tmp_path, monkeypatch):
     mean = weights @ grid
     std = (weights @ (grid - mean) ** 2).sqrt()
     assert ((samples.mean(0) - mean).abs() < 0.5 * std).all()
-    assert ((samples.std(0) / std - 1).abs() < 1 / 3).all()
+    assert ((samples.std(0) / std - 1).abs() < tolerance).all()
 
 
 def test_the_table_quotes_the_results():

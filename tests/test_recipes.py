@@ -114,44 +114,34 @@ def test_every_file_it_names_exists():
         assert found, f"CONTRIBUTING.md names {name}"
 
 
-@pytest.mark.parametrize(
-    ("file", "text", "changes", "expected"),
-    [
-        (
-            "similarities/student.py",
-            SIMILARITY,
-            {"similarity": "student"},
-            "Student BoxPrior 50",
-        ),
-        (
-            "inference/samplers/best.py",
-            SAMPLER,
-            {"sampler": "best of many"},
-            "Cosine BoxPrior 50",
-        ),
-        (
-            "priors/triangle.py",
-            PRIOR,
-            {"prior": "from eande.priors.triangle import TrianglePrior; prior = TrianglePrior()"},
-            "Cosine TrianglePrior 50",
-        ),
-    ],
-    ids=["similarity", "sampler", "prior"],
-)
+NEW = {
+    "similarities/student.py": (SIMILARITY, {"similarity": "student"}, "Student BoxPrior 50"),
+    "inference/samplers/best.py": (SAMPLER, {"sampler": "best of many"}, "Cosine BoxPrior 50"),
+    "priors/triangle.py": (
+        PRIOR,
+        {"prior": "from eande.priors.triangle import TrianglePrior; prior = TrianglePrior()"},
+        "Cosine TrianglePrior 50",
+    ),
+}
+
+
 @pytest.mark.thorough
-def test_one_new_file_is_enough(tmp_path, file, text, changes, expected):
-    """The package is copied, one file is added, and everything knows it: fits, files, samples."""
+def test_one_new_file_is_enough(tmp_path):
+    """The package is copied, a file of each kind is added, and everything knows it.
+
+    Each is fitted with, written to a file and sampled with.
+    """
     shutil.copytree(SOURCE, tmp_path / "eande", ignore=shutil.ignore_patterns("__pycache__"))
-    (tmp_path / "eande" / file).write_text(text)
-    code = FIT.format(
-        **{
+    code = ""
+    for file, (text, changes, _) in NEW.items():
+        (tmp_path / "eande" / file).write_text(text)
+        given = {
             "prior": "prior = eande.BoxPrior([-1], [1])",
             "similarity": "cosine",
             "sampler": None,
             "path": str(tmp_path / "model.eande"),
         }
-        | changes
-    )
+        code += FIT.format(**given | changes)
     done = subprocess.run(
         [sys.executable, "-c", code],
         capture_output=True,
@@ -160,4 +150,4 @@ def test_one_new_file_is_enough(tmp_path, file, text, changes, expected):
         env={"PYTHONPATH": str(tmp_path), "PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1"},
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == expected
+    assert done.stdout.splitlines() == [expected for *_, expected in NEW.values()]

@@ -193,7 +193,7 @@ def test_chance_moves_nothing():
         return torch.cat([gaussian().emulator(phi), torch.zeros(len(phi), 20)], 1)
 
     aimed = 0
-    for seed in range(6):
+    for seed in range(4):
         model = EmbedAndEmulate(
             Function(encoder),
             Function(emulator),

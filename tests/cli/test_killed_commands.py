@@ -11,8 +11,11 @@ import numpy as np
 import pytest
 import torch
 import xarray
+from typer.testing import CliRunner
 
 import eande
+from eande.cli.app import app
+from helpers.processes import wait_until
 from helpers.small_studies import write_study
 
 SLOWER = """
@@ -39,6 +42,11 @@ def finish(step, study):
     process = start(step, study)
     out, err = process.communicate(timeout=600)
     assert process.returncode == 0, f"{step}: {out}{err}"
+
+
+def finish_here(step, study):
+    done = CliRunner().invoke(app, [step, str(study)])
+    assert done.exit_code == 0, done.output
 
 
 def result_of(study):
@@ -78,15 +86,38 @@ def check_same(one, other):
     assert one["verdicts"] == other["verdicts"]
 
 
+@pytest.mark.thorough
+@pytest.mark.filterwarnings("ignore")  # as of a process of its own
+@pytest.mark.usefixtures("undrawn")
+def test_a_run_killed_in_two_of_its_steps_ends_with_the_same_result(tmp_path):
+    """While it simulates, and while it fits.
+
+    What is not killed runs in this process, which has imported all that it needs.
+    """
+    more = f"{SLOWER}\nn = 800"
+    whole = write_study(tmp_path / "whole", more=more)
+    finish_here("run", whole)
+    killed = write_study(tmp_path / "killed", more=more)
+    folder = tmp_path / "killed" / "runs" / "point"
+    for reached in ("simulations.zarr/commits/*", "training/*/main.safetensors"):
+        process = start("run", killed)
+        assert wait_until(lambda reached=reached: any(folder.glob(reached)), 60)
+        assert process.poll() is None
+        process.kill()
+        process.communicate()
+    assert not (folder / "model.eande").exists()
+    finish_here("run", killed)
+    check_same(result_of(killed), result_of(whole))
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("steps", "moments"),
     [
-        # Early, for what it took the first time it may not take again on a busy machine.
-        pytest.param(("run",), (0.4,), marks=pytest.mark.thorough),
-        pytest.param(("run",), np.linspace(0.2, 1, 10), marks=pytest.mark.slow),
-        pytest.param(STEPS, np.linspace(0.2, 1, 10), marks=pytest.mark.slow),
+        pytest.param(("run",), np.linspace(0.2, 1, 10)),
+        pytest.param(STEPS, np.linspace(0.2, 1, 10)),
     ],
-    ids=["run", "run, often", "each"],
+    ids=["run", "each"],
 )
 def test_commands_killed_and_run_again_complete_with_the_same_result(steps, moments, tmp_path):
     """Moments are shares of what a command takes."""

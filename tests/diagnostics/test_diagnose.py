@@ -154,7 +154,7 @@ def plateau():
 def test_level_scores_are_ties_in_coverage_and_in_calibration():
     model, simulated = plateau()
     found = [
-        diagnose(model, simulated(300, seed), draws=6_000).coverage.p_value for seed in range(8)
+        diagnose(model, simulated(300, seed), draws=6_000).coverage.p_value for seed in range(4)
     ]
     assert min(found) > 0.01
     _, calibration = eande.calibrate(model, simulated(300, 100), kind="constant")

@@ -34,7 +34,7 @@ def test_ranks_among_samples_agree_with_those_among_draws():
 @pytest.mark.thorough
 @pytest.mark.parametrize(("believed", "fault"), [(0.05, "too narrow"), (0.2, "too wide")])
 def test_ranks_among_samples_see_faults(believed, fault):
-    found = in_samples(2, believed, 60)
+    found = in_samples(2, believed, 40)
     assert not found.passed
     assert fault in next(verdict.text for verdict in found.verdicts if verdict.name == "coverage")
 

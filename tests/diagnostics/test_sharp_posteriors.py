@@ -64,9 +64,9 @@ def test_the_log_ratio_is_the_same_where_parameters_are_ranked_among_samples():
 
 def test_ten_parameters_of_sixteen_nats_are_tested():
     model, simulated = gaussian(box(10), 0.1)
-    assert diagnose(model, simulated(100, 0), draws=10_000, progress=False).passed
+    assert diagnose(model, simulated(60, 0), draws=10_000, progress=False).passed
     narrow, _ = gaussian(box(10), 0.1, believed=0.1 / 1.5)
-    assert "too narrow" in str(diagnose(narrow, simulated(100, 0), draws=10_000, progress=False))
+    assert "too narrow" in str(diagnose(narrow, simulated(60, 0), draws=10_000, progress=False))
 
 
 def test_the_normaliser_is_that_of_the_exact_posterior_or_not_given():

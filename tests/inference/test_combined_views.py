@@ -303,7 +303,7 @@ def test_more_of_the_same_view_adds_nothing_after_calibration():
     """Copies of one window: no exponent above one is found, whatever their number."""
     single = exact(WINDOW, 0.5)
     model = combine_views(single, (WHOLE,), lambda y: 4 * [y[:, :WINDOW]])
-    calibrated, info = eande.calibrate(model, series(400, 0.5, 3), progress=False)
+    calibrated, info = eande.calibrate(model, series(200, 0.5, 3), progress=False)
     assert math.isclose(info.exponent, 1, abs_tol=0.1)
     y = series(1, 0.5, 4).y[0]
     torch.testing.assert_close(

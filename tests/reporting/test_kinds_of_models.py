@@ -53,6 +53,7 @@ def test_ten_parameters_take_less_than_five_megabytes(tmp_path):
     assert found["figures"]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_more_parameters_than_can_be_drawn_stand_in_the_table(tmp_path):
     found = document(reported(tmp_path / "many.html", box(12)))["sections"]["inferred"]
     assert len(found["data"]["parameters"]) == 12
@@ -108,6 +109,7 @@ def test_reasons_and_words_of_others_are_escaped(small_model, tmp_path):
     assert "onerror" in next(iter(found["reasons"]))
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_ensembles_are_reported_on(joint, tmp_path):
     held_out = eande.simulate(linear, joint.prior, 110, seed=1, progress=False)
     report = eande.report(
@@ -116,6 +118,7 @@ def test_ensembles_are_reported_on(joint, tmp_path):
     assert document(report)["sections"]["training"]["data"]["model"]["members"] == 3
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_prior_without_a_density_has_no_modes_and_the_rest(tmp_path):
     prior = eande.SamplerPrior(lambda n, seed: np.random.default_rng(seed).normal(size=(n, 2)))
     report = reported(tmp_path / "draws.html", prior)
@@ -126,6 +129,7 @@ def test_a_prior_without_a_density_has_no_modes_and_the_rest(tmp_path):
     assert states(reported(tmp_path / "listed.html", known))
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_two_modes_are_told_with_their_weights(tmp_path):
     def absolute(phi, rng):
         return phi.__abs__() + 0.1 * rng.standard_normal(phi.shape)

@@ -9,7 +9,11 @@ from eande.simulators.von_mises_fisher import VonMisesFisher
 from helpers import linear_task
 from helpers.models import exact_model, quick_fit
 
-pytestmark = [pytest.mark.thorough, pytest.mark.xdist_group("reports")]
+pytestmark = [
+    pytest.mark.thorough,
+    pytest.mark.xdist_group("reports"),
+    pytest.mark.usefixtures("undrawn"),
+]
 
 
 def verdict(report, question):

@@ -212,7 +212,7 @@ def test_two_far_modes_are_both_kept():
         return phi**2 + 0.1 * rng.standard_normal(phi.shape)
 
     y = np.array([1.0, 0.0])
-    model, info = make(y, simulator=squared, rounds=3, simulations=3_000, settings=NOT_LINEAR)
+    model, info = make(y, simulator=squared, rounds=3, simulations=2_100, settings=NOT_LINEAR)
     assert info.rounds[-1].log_mass < -1
     assert not model.prior.contains(torch.zeros(1, 2)).any(), "between them nothing is kept"
     phi, _ = model.posterior(y).sample(20_000)

@@ -37,12 +37,12 @@ def fitted_peak():
     settings = {
         "similarity": "mixture",
         "embedding_dimension": 8,
-        "batch_size": 500,
+        "batch_size": 250,
         "width": 64,
         "learning_rate": 3e-3,
         "validate_every": 10,
     }
-    return quick_fit(simulations, PRIOR, epochs=40, **settings)
+    return quick_fit(simulations, PRIOR, epochs=20, **settings)
 
 
 def test_the_score_is_the_printed_sum():

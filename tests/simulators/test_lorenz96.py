@@ -172,7 +172,7 @@ def one_interval(state, forcing, system):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("forcing", [8.0, 15.0])
+@pytest.mark.parametrize("forcing", [8.0, pytest.param(15.0, marks=pytest.mark.slow)])
 def test_the_default_system_is_chaotic_and_the_printed_one_hardly(forcing):
     assert largest_exponent(forcing, 10.0) > 3  # about 7 and 15
     assert largest_exponent(forcing, 1.0) < 0.5  # none; at F = 15 a slow transient leaves 0.2

@@ -83,7 +83,8 @@ def test_gaps_are_learned_from_and_observed(members, tmp_path):
     settings = FitSettings(
         missing="mask",
         start="linear",
-        epochs=70,
+        epochs=40,
+        batch_size=250,
         validate_every=10,
         width=64,
         blocks=1,

@@ -84,11 +84,11 @@ def test_another_fit_is_not_calibrated_by_the_former_one(tmp_path):
     context = context_of(write_study(tmp_path, more=OVER_FITTED))
     take_simulate(context)
     take_fit(context)
-    take_calibrate(context)
+    take_calibrate(context, n=100)
     taken = take_fit(context, {"epochs": 100})
     assert "the calibration was of another model" in taken.text
     assert not isinstance(the_model(context).similarity, Calibrated)
-    take_calibrate(context)
+    take_calibrate(context, n=100)
     assert isinstance(the_model(context).similarity, Calibrated)
     assert "another model" not in take_fit(context, {"epochs": 100}).text
 
@@ -97,7 +97,7 @@ def test_the_fresh_simulations_train_and_check_nothing(tmp_path):
     context = context_of(write_study(tmp_path, more=OVER_FITTED))
     take_simulate(context)
     take_fit(context)
-    take_calibrate(context)
+    take_calibrate(context, n=100)
     (store,) = (context.folder.path / "calibration").iterdir()
     fresh = eande.Simulations.open(store).phi
     for part in parts(context):

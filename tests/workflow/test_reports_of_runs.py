@@ -13,6 +13,7 @@ from helpers.small_studies import write_study
 
 pytestmark = [
     pytest.mark.thorough,
+    pytest.mark.usefixtures("undrawn"),
     pytest.mark.filterwarnings("ignore::eande.foundations.checks.EandeWarning"),
 ]
 

@@ -25,18 +25,24 @@ def provenance(*more: str) -> dict[str, Any]:
     Args:
         more: further libraries; the version is None where one is not installed.
     """
-    installed = {found.name: found.version for found in metadata.distributions()}
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "commit": os.environ.get("EANDE_COMMIT") or _commit(),
         "python": platform.python_version(),
-        "versions": {name: installed.get(name) for name in (*_LIBRARIES, *more)},
+        "versions": {name: _version(name) for name in (*_LIBRARIES, *more)},
         "hardware": {
             "machine": platform.machine(),
             "cores": os.cpu_count(),
             "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         },
     }
+
+
+def _version(library: str) -> str | None:
+    try:
+        return metadata.version(library)
+    except metadata.PackageNotFoundError:
+        return None
 
 
 def _commit() -> str | None:

@@ -323,21 +323,26 @@ class _Pool(NamedTuple):
         """Return so many proposals, or at most so many."""
         assert self.posterior is not None
         scores, rows = _scores_of(self.posterior)
-        pool = self
-        while (left := min(size, most) - len(pool.margin)) > 0:
+        # Joined once, at the end: a pool of many batches would be copied for each of them.
+        batches = [(self.phi, self.log_weight, self.margin)]
+        left = min(size, most) - len(self.margin)
+        while left > 0:
             count = min(left, _AT_ONCE)
             each = math.ceil(count / rows)
-            x = guide.draw(each, derive_seed(self.seed, "candidates", pool.batches))
+            number = self.batches + len(batches) - 1
+            x = guide.draw(each, derive_seed(self.seed, "candidates", number))
             drawn = guide.weigh(scores, x).together(rows)
             log_weight = drawn.log_weight[0, :count]
-            log_uniform = _log_uniform(count, self.seed, pool.batches).to(x.device)
-            pool = pool._replace(
-                phi=torch.cat([pool.phi, drawn.phi[0, :count]]),
-                log_weight=torch.cat([pool.log_weight, log_weight]),
-                margin=torch.cat([pool.margin, log_weight - log_uniform]),
-                batches=pool.batches + 1,
-            )
-        return pool
+            log_uniform = _log_uniform(count, self.seed, number).to(x.device)
+            batches.append((drawn.phi[0, :count], log_weight, log_weight - log_uniform))
+            left -= count
+        phi, log_weight, margin = (torch.cat(part) for part in zip(*batches, strict=True))
+        return self._replace(
+            phi=phi,
+            log_weight=log_weight,
+            margin=margin,
+            batches=self.batches + len(batches) - 1,
+        )
 
     def accepted(self, found: Found) -> tuple[Tensor, float]:
         """Return the rows accepted under the bound of all weights so far, and that bound."""

@@ -148,6 +148,7 @@ def fit_settings(
             "blocks": size.blocks,
             "epochs": epochs,
             "validate_every": validate_every(epochs, terms.looks),
+            "normalizer_draws": min(FitSettings().normalizer_draws, size.draws),
             "select_by": terms.select_by,
             "precision": "bf16-mixed" if device == "cuda" else "32-true",
             "compile": device == "cuda",

@@ -67,7 +67,7 @@ SIZES = {
     "ours": {
         "paper": Size(),
         "quick": Size(simulations=500_000, epochs=25),
-        "toy": Size(5_000, epochs=2, steps_per_epoch=10, restarts=2),
+        "toy": Size(5_000, 2_000, epochs=2, steps_per_epoch=10, restarts=2),
     },
     "paper": {
         "paper": Size(200_000, 100, epochs=50, steps_per_epoch=None, restart_epochs=1),
