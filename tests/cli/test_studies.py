@@ -7,6 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from eande.cli.app import app
+from eande.studies.lorenz96.search import STAGES
 from helpers.command_line import refused
 
 pytestmark = pytest.mark.thorough
@@ -51,17 +52,20 @@ def page(folder):
 
 
 @pytest.mark.filterwarnings("ignore::eande.foundations.checks.EandeWarning")
-def test_the_lorenz96_study_searches_and_compares_at_toy_size(tmp_path):
+def test_the_lorenz96_study_searches_and_compares_at_toy_size(tmp_path, monkeypatch):
+    assert {name: set(values) for name, values in STAGES["paper"][1:4]} == {
+        "steps": {150, 300, 600, 1_200, 2_000},
+        "view_weight": {0.0, 0.2, 0.4, 0.6, 0.8, 1.0},
+        "embedding_dimension": {128, 256, 512},
+    }
+    stages = {"temperature": (1e-2, 3e-2, 1e-1), "view_weight": (0.0, 0.2)}
+    monkeypatch.setitem(STAGES, "paper", list(stages.items()))
     lorenz96("search", tmp_path, "--method", "paper", "--system", "cited")
     path = tmp_path / "lorenz96-search.json"
     content = json.loads(path.read_text())
     tried = [run["settings"]["recipe"]["settings"] for run in content["runs"]]
-    for setting, values in (
-        ("temperature", {1e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1}),
-        ("view_weight", {0.0, 0.2, 0.4, 0.6, 0.8, 1.0}),
-        ("embedding_dimension", {128, 256, 512}),
-    ):
-        assert {one[setting] for one in tried} == values
+    for setting, values in stages.items():
+        assert {one[setting] for one in tried} == set(values)
     assert {run["seed"] for run in content["runs"]} == {1_000, 1_001}
     # What was tried is not tried again, and what is missing is.
     content["runs"].pop()

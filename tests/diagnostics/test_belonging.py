@@ -252,7 +252,7 @@ def test_a_wide_encoder_does_not_make_genuine_data_strange():
     assert torch.cat(strange).double().mean() < 0.06
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_an_ensemble_of_sharp_models_leaves_the_traces_of_its_encoders_alone():
     """Its joint encoder runs emulators too, on numbers of parameters that differ from call to call.
 

@@ -120,7 +120,7 @@ def test_a_changed_checkpoint_is_read_or_refused_in_one_line(tmp_path):
     run("checkpoint", tmp_path / "kept")
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::eande.foundations.checks.EandeWarning")
 def test_a_changed_file_of_a_search_is_read_or_refused_in_one_line(tmp_path):
     searched_fit(tmp_path / "fit", tmp_path / "kept")

@@ -206,7 +206,7 @@ def test_a_simulator_that_fails_in_part_of_the_region():
     assert phi.mean(0).numpy() == pytest.approx(exact.mean(0).numpy(), abs=0.06)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_two_far_modes_are_both_kept():
     def squared(phi, rng):
         return phi**2 + 0.1 * rng.standard_normal(phi.shape)

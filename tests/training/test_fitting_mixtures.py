@@ -191,7 +191,7 @@ def test_a_mixture_learns_with_views(linear_simulations):
     assert average_variation(model) < 0.15
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_a_mixture_learns_with_a_memory_bank(linear_simulations):
     options = MIXTURE_FIT | {"learning_rate": 1e-3, "epochs": 20}
     model = quick_fit(linear_simulations, BOX, **options | {"memory_bank": 500})

@@ -48,6 +48,7 @@ def test_restarts_escape_the_trap_of_two_dimensions():
     assert score(12) > task.information() - 0.1
 
 
+@pytest.mark.slow
 def test_our_own_networks_start_linear_and_are_hardly_ever_trapped():
     """Of eight single starts at most half stay folded."""
     task = VonMisesFisher(8, redundant=True, seed=0)

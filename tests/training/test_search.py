@@ -155,7 +155,7 @@ def test_fifty_simulations_suffice_for_a_linear_problem():
     assert len(model.tried) >= 3, "linear and random starts, by both repulsions or one"
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_data_that_say_nothing_give_the_prior():
     stream = torch.Generator().manual_seed(0)
     phi = torch.randn(400, 2, generator=stream)
