@@ -253,8 +253,8 @@ def weigh_members(
     """
     together = data_at_once(data[0].device)
     parts = [
-        _weigh_some(models, some, banks, fewest, derive_seed(seed, "normaliser"))
-        for some in zip(*(f.split(together) for f in data), strict=True)
+        _weigh_some(models, some, banks, fewest, derive_seed(seed, "normaliser", number))
+        for number, some in enumerate(zip(*(f.split(together) for f in data), strict=True))
     ]
     guides = [part.guide for part in parts if part.guide is not None]
     return WeighedMembers(
@@ -324,7 +324,8 @@ def _weighed_by(guide: Guide, scores: MemberScores, seed: int) -> Normalizer:
     some = guide.of(short)
     more = some.weigh(scores.of(short), some.draw(_WEIGHING_MORE, derive_seed(seed, "more")))
     both = torch.cat([log_weight[short], more.log_weight], dim=1)
-    return _better(known, short, normalizer_of_weights(both))
+    # Whatever they say: the more effective of fewer draws are those that missed a large weight.
+    return _put(known, short, normalizer_of_weights(both))
 
 
 def _of(normalizer: Normalizer, rows: Tensor) -> Normalizer:
@@ -341,10 +342,12 @@ def _stacked(normalizers: Sequence[Normalizer]) -> Normalizer:
 def _better(known: Normalizer, rows: Tensor, near: Normalizer) -> Normalizer:
     """Return the normalisers of all data, those of some rows as known anew where that is better."""
     better = near.effective_draws > known.effective_draws[rows]
+    return _put(known, rows[better], _of(near, better))
 
-    def merged(name: str) -> Tensor:
-        values: Tensor = getattr(known, name).clone()
-        values[rows[better]] = getattr(near, name)[better]
-        return values
 
-    return Normalizer(merged("log_value"), merged("error"), merged("effective_draws"))
+def _put(known: Normalizer, rows: Tensor, others: Normalizer) -> Normalizer:
+    """Return the normalisers of all data, those of some rows taken from others."""
+    names = [field.name for field in fields(Normalizer)]
+    return Normalizer(
+        *(getattr(known, name).index_put((rows,), getattr(others, name)) for name in names)
+    )
