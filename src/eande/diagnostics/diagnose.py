@@ -271,7 +271,7 @@ def _weigh_near(
             )
             found = replaced(found, short, again)
             if own_k is not None and better_k is not None:
-                own_k[short.numpy()] = better_k
+                own_k[short.cpu().numpy()] = better_k
         parts.append(found)
         if k is not None and len(k) < _PARETO_DATA:
             k = None if own_k is None else np.concatenate([k, own_k])
