@@ -52,11 +52,10 @@ _FEWEST_DRAWN = 256
 _MOST_DRAWN = 5_120
 _MORE = 1.1
 _LEAST_SHARE = 0.1
-# Draws by which a member of an ensemble is weighed, and as many more where fewer of them are
-# effective than know its weight to a tenth; where that does not do, its guide is looked for more
-# closely.
-_WEIGHING = 768
-_WEIGHING_MORE = 1_024
+# Draws by which a member of an ensemble is weighed: as many for all, for those that stop where they
+# look effective have missed large weights. Where fewer of them are effective than know its weight
+# to a tenth, its guide is looked for more closely.
+_WEIGHING = 1_792
 _WELL_WEIGHED = 100
 # The closest look takes longest. It is for members of which a closer one made so much more draws
 # effective.
@@ -315,17 +314,8 @@ def _weigh_some(
 
 
 def _weighed_by(guide: Guide, scores: MemberScores, seed: int) -> Normalizer:
-    """Return log C of rows by new draws of guides: by more of them where few are effective."""
-    log_weight = guide.weigh(scores, guide.draw(_WEIGHING, seed)).log_weight
-    known = normalizer_of_weights(log_weight)
-    short = (known.effective_draws < _WELL_WEIGHED).nonzero()[:, 0]
-    if not len(short):
-        return known
-    some = guide.of(short)
-    more = some.weigh(scores.of(short), some.draw(_WEIGHING_MORE, derive_seed(seed, "more")))
-    both = torch.cat([log_weight[short], more.log_weight], dim=1)
-    # Whatever they say: the more effective of fewer draws are those that missed a large weight.
-    return _put(known, short, normalizer_of_weights(both))
+    """Return log C of rows by new draws of guides."""
+    return normalizer_of_weights(guide.weigh(scores, guide.draw(_WEIGHING, seed)).log_weight)
 
 
 def _of(normalizer: Normalizer, rows: Tensor) -> Normalizer:
@@ -342,12 +332,10 @@ def _stacked(normalizers: Sequence[Normalizer]) -> Normalizer:
 def _better(known: Normalizer, rows: Tensor, near: Normalizer) -> Normalizer:
     """Return the normalisers of all data, those of some rows as known anew where that is better."""
     better = near.effective_draws > known.effective_draws[rows]
-    return _put(known, rows[better], _of(near, better))
 
+    def merged(name: str) -> Tensor:
+        values: Tensor = getattr(known, name).clone()
+        values[rows[better]] = getattr(near, name)[better]
+        return values
 
-def _put(known: Normalizer, rows: Tensor, others: Normalizer) -> Normalizer:
-    """Return the normalisers of all data, those of some rows taken from others."""
-    names = [field.name for field in fields(Normalizer)]
-    return Normalizer(
-        *(getattr(known, name).index_put((rows,), getattr(others, name)) for name in names)
-    )
+    return Normalizer(merged("log_value"), merged("error"), merged("effective_draws"))
