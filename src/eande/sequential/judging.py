@@ -33,8 +33,8 @@ _DRAWS = 20_000
 _FEWEST = 20
 _MOST = 300
 _FEWEST_TO_BELONG = 100
-# How often each check raises an alarm about a model that is right; that of strangeness, by less than
-# 300 simulations, three times in their number.
+# How often each check raises an alarm about a model that is right; that of strangeness by fewer
+# than 300 simulations does so three times in their number.
 _ALARM = 0.01
 
 
