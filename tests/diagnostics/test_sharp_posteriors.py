@@ -28,6 +28,13 @@ def test_the_exact_model_is_tested_and_passes():
     assert "few prior draws come near 100 of 100 posteriors" in str(exact)
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_posteriors_that_are_looked_at_more_closely_are_ranked_on_a_gpu():
+    model, simulated = gaussian(box(20), NOISE)
+    exact = diagnose(model.to("cuda"), simulated(20, 0), draws=10_000, progress=False)
+    assert exact.nearer == 20
+
+
 @pytest.mark.parametrize(
     ("believed", "fault"), [(NOISE / 1.5, "too narrow"), (1.5 * NOISE, "too wide")]
 )

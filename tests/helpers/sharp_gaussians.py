@@ -18,7 +18,7 @@ def gaussian(prior, noise, *, believed=None, shift=0.0, told=None):
     width = told + 1
     encoder = Function(
         lambda y: (
-            torch.cat([y + shift * noise, torch.full((len(y), 1), -0.5)], 1)
+            torch.cat([y + shift * noise, y.new_full((len(y), 1), -0.5)], 1)
             / believed**2
             * math.sqrt(width)
         )

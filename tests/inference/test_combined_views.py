@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import eande
-from eande.foundations.checks import InputError, UserCodeError
+from eande.foundations.checks import EandeWarning, InputError, UserCodeError
 from eande.foundations.files import read_tensors, write_tensors
 from eande.inference.model import EmbedAndEmulate
 from eande.inference.views import EvenWindows, combine_views
@@ -16,6 +16,7 @@ from eande.similarities.calibrated import Calibrated
 from helpers.exact_series import PRIOR, WHOLE, WINDOW, exact, series
 from helpers.models import quick_fit
 from helpers.several_members import BOX, SIMULATIONS, fit
+from helpers.sharp_gaussians import gaussian
 
 GRID = torch.linspace(-2.9, 2.9, 101).unsqueeze(1)
 
@@ -114,6 +115,25 @@ def test_calibration_finds_what_views_add_to_each_other(memory):
     if memory:
         narrow = eande.diagnose(to_the_power(model, 3.0), fresh, draws=4_000, progress=False)
         assert not narrow.passed
+
+
+def test_more_independent_views_than_powers_are_looked_for_are_told():
+    """A hundred numbers that know as much as each other: the power would be a hundred."""
+
+    def each(y):
+        return list(y.split(1, dim=1))
+
+    prior = eande.BoxPrior([-1.0], [1.0])
+    model, simulated = gaussian(prior, 2.0)
+    combined = combine_views(model, (100,), each)
+    phi = prior.sample(300, seed=3)
+    y = torch.cat([simulated(300, seed, phi=phi).y for seed in range(100)], 1)
+    simulations = eande.Simulations.from_arrays(phi, y)
+    with pytest.warns(EandeWarning, match="the exponent is 32, the largest one"):
+        _, info = eande.calibrate(
+            combined, simulations, kind="constant", draws=1_000, progress=False
+        )
+    assert info.exponent == pytest.approx(32)
 
 
 # A model like any other.

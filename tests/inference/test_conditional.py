@@ -7,7 +7,9 @@ import torch
 from torch.distributions import Independent, LogNormal, MultivariateNormal, Normal
 
 import eande
+from eande.foundations.checks import EandeWarning
 from helpers.exact_posteriors import posterior_of
+from helpers.sharp_gaussians import gaussian
 
 # A normal prior of three parameters that depend on each other, and a score that ties them further.
 COVARIANCE = torch.tensor([[1.0, 0.6, 0.0], [0.6, 1.0, 0.3], [0.0, 0.3, 1.0]])
@@ -88,6 +90,18 @@ def test_what_lies_outside_has_no_density():
     assert posterior.marginal(["phi1"]).log_prob([[0.0]]).item() == pytest.approx(math.log(0.5))
     with pytest.raises(eande.InputError, match="values in the prior's support"):
         posterior.conditional({"phi1": 2.0})
+
+
+def test_what_the_prior_trained_under_excludes_has_no_density_under_a_wider_one():
+    model, _ = gaussian(eande.BoxPrior([-1, -1], [1, 1]), 0.2)
+    wider = eande.BoxPrior([-1.003, -1.003], [1.003, 1.003])
+    with pytest.warns(EandeWarning, match="is left out"):
+        posterior = model.posterior([0.0, 0.0], prior=wider)
+    found = posterior.marginal(["phi1"]).log_prob([[0.0], [1.002]])
+    assert found[0].item() == pytest.approx(-math.log(0.2 * math.sqrt(2 * math.pi)), abs=0.1)
+    assert found[1] == -torch.inf
+    with pytest.raises(eande.InputError, match="values that the prior trained under holds"):
+        posterior.conditional({"phi1": 1.002})
 
 
 def test_what_cannot_be_given_is_told():

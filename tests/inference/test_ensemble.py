@@ -1,5 +1,7 @@
 """An ensemble: the mean of its members' ratios."""
 
+import copy
+
 import pytest
 import torch
 from scipy import stats
@@ -8,6 +10,7 @@ from torch import nn
 import eande
 from eande.foundations.checks import InputError
 from eande.inference import ensemble as ensembles
+from eande.networks.mlp import ResidualMLP
 from eande.similarities.calibrated import Aim, Calibrated, Slope
 from eande.similarities.dot import Dot
 from helpers.exact_line import GRID, LINE, NOISE, circle, fallen, gaussian, log_mean_exp, pairs
@@ -259,3 +262,31 @@ def test_calibrated_models_are_no_members():
             "one; combine first",
         ):
             eande.ensemble([model, gaussian()])
+
+
+def test_what_is_kept_of_the_last_data_is_of_these_weights():
+    """A member's C is another one as soon as its emulator is."""
+    torch.manual_seed(0)
+    prior = eande.BoxPrior([-1, -1], [1, 1])
+    models = [
+        eande.EmbedAndEmulate(
+            ResidualMLP(2, 3, width=8),
+            ResidualMLP(2, 3, width=8),
+            eande.Cosine(0.1),
+            prior,
+            y_shape=(2,),
+            embedding_dimension=3,
+        )
+        for _ in range(2)
+    ]
+    joint = eande.ensemble(models)
+    y = torch.zeros(1, 2)
+    before = joint.embed(y)
+    assert torch.equal(joint.embed(y), before)
+    with torch.no_grad():
+        for parameter in joint.members[0].emulator.parameters():
+            parameter.add_(torch.randn_like(parameter))
+    after = joint.embed(y)
+    assert torch.equal(after[:, :3], before[:, :3])
+    assert (after[:, 3] - before[:, 3]).abs() > 0.1
+    assert torch.equal(copy.deepcopy(joint).embed(y), after)

@@ -217,7 +217,7 @@ def test_a_prior_without_a_density_is_refused():
     prior = eande.EmpiricalPrior(torch.randn(500, 2))
     posterior = posterior_of(lambda phi: -50 * phi.square().sum(1), prior, draws=500)
     with pytest.raises(
-        eande.InputError, match="prior without a density that integrates to one, got guided"
+        eande.InputError, match="prior without a density that integrates to one, got 'guided'"
     ):
         posterior.sample(10, sampler="guided")
 

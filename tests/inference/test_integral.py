@@ -100,5 +100,5 @@ def test_a_prior_whose_constant_lacks_is_tempered_and_its_normaliser_right():
         assert posterior.log_normalizer == pytest.approx(exact, abs=0.15)
         found[kind] = type(info)
     assert found == {MultivariateNormal: GuidedInfo, Lacking: TemperedInfo}
-    with pytest.raises(eande.InputError, match="a density that integrates to one, got guided"):
+    with pytest.raises(eande.InputError, match="a density that integrates to one, got 'guided'"):
         posterior.sample(10, sampler="guided")

@@ -53,7 +53,7 @@ def test_a_prior_without_a_density_stays_with_rejection():
     assert isinstance(posterior.sample(5)[1], SampleInfo)
     with pytest.raises(
         eande.InputError,
-        match="sampler: expected acceptance_rejection for a prior without a density, got tempered",
+        match="sampler: expected 'rejection' for a prior without a density, got 'tempered'",
     ):
         posterior.sample(10, sampler=tempered)
 

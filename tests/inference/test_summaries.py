@@ -55,6 +55,14 @@ def test_they_are_those_of_samples_with_derived_quantities():
         assert "sum" in str(summary)
 
 
+def test_data_that_are_not_looked_at_together_share_no_random_numbers():
+    """One datum 32 times, of which 16 are looked at together: errors of two are independent."""
+    model, _ = gaussian(box(4), 0.02)
+    found = model.summaries(torch.full((32, 4), 0.1), progress=False)
+    assert found[0].info.nearby
+    assert not torch.equal(found[0].mean, found[16].mean)
+
+
 def test_few_effective_draws_are_told():
     known = box(5)
     prior = eande.SamplerPrior(lambda n, seed: known.sample(n, seed=seed))

@@ -2,6 +2,7 @@
 
 import json
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import eande
 from eande.foundations.checks import EandeWarning, InputError
 from eande.priors.truncated import TruncatedPrior
 from eande.sequential import rounds as sequential
+from eande.similarities.prior_only import PriorOnly
 from helpers.rounds_runs import (
     BOX,
     exact_posterior,
@@ -19,6 +21,7 @@ from helpers.rounds_runs import (
     observe,
     simulator,
 )
+from helpers.sharp_gaussians import gaussian
 
 Y = observe([0.5, -0.3])
 # What is not linear is learned in seconds.
@@ -145,6 +148,22 @@ def test_data_that_say_nothing_leave_the_prior_and_end_the_rounds():
     assert all(one.log_mass == 0 for one in info.rounds)
     assert model.prior is BOX
     assert info.rounds[0].next_region.startswith("the same region again")
+
+
+def test_members_that_all_learned_nothing_do_not_end_the_rounds():
+    """More simulations may tell what few did not; a single model goes on, too."""
+    prior = eande.BoxPrior([-2, -2], [2, 2])
+    model, _ = gaussian(prior, 0.5)
+    nothing = model.with_similarity(PriorOnly(model.similarity))
+    for found in (eande.ensemble([nothing, nothing]), nothing):
+        run = SimpleNamespace(seed=0, sizes=[100, 100], observed=torch.zeros(1, 2))
+        one = SimpleNamespace(number=1, log_mass=0.0)
+        fitted = SimpleNamespace(phi=prior.sample(90, seed=0))
+        judged = SimpleNamespace(alarms=())
+        narrower, text, shrinking = sequential._Run._narrower(run, one, found, fitted, judged)
+        assert narrower is None
+        assert text.endswith("nothing was learned of what is in it")
+        assert shrinking
 
 
 # Where it is not to be trusted.

@@ -11,6 +11,7 @@ same amount everywhere. The calibrated model is the same networks under another 
 
 import copy
 import math
+import warnings
 from dataclasses import dataclass
 from functools import partial
 
@@ -20,13 +21,16 @@ from torch import Tensor
 from eande.calibration.aiming import find_aim
 from eande.calibration.cross_validation import gain, within
 from eande.calibration.exponents import KINDS, OBJECTIVES, Found, find_exponents, tabulate
-from eande.foundations.checks import check_choice, check_count, check_flag
+from eande.foundations.checks import EandeWarning, check_choice, check_count, check_flag
 from eande.inference.held_out import check_held_out, embed_rows
 from eande.inference.model import EmbedAndEmulate
-from eande.similarities.calibrated import Calibrated
+from eande.similarities.calibrated import EXPONENTS, Calibrated
 from eande.similarities.prior_only import PriorOnly
 from eande.simulation.read.simulations import Simulations
 from eande.simulation.read.views import View
+
+# An exponent that is as near to the end of those looked at as rounding is.
+_AT_END = 1 - 1e-6
 
 
 @dataclass(frozen=True)
@@ -149,7 +153,24 @@ def calibrate(
         )
         # A copy: either may be moved to another device, or trained on, without the other.
         calibrated = copy.deepcopy(trained.with_similarity(around)).to(model.device)
-    return calibrated, _report(plain, chosen, groups, aimed=keeps_aim)
+    found = _report(plain, chosen, groups, aimed=keeps_aim)
+    _warn_of_end(found)
+    return calibrated, found
+
+
+def _warn_of_end(found: Calibration) -> None:
+    """Warn where the best exponent may be larger than those that are looked at.
+
+    Views that are independent may call for as large a one as they are many.
+    """
+    largest = EXPONENTS[1]
+    if found.exponent >= largest * _AT_END:
+        warnings.warn(
+            f"calibration: the exponent is {largest:.0f}, the largest one: posteriors may still be "
+            "too wide",
+            EandeWarning,
+            stacklevel=3,
+        )
 
 
 def _report(plain: Found, chosen: Found, groups: Tensor, *, aimed: bool) -> Calibration:

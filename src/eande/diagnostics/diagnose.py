@@ -34,7 +34,6 @@ from eande.inference.nearby import data_at_once, draws_near
 from eande.inference.normalizer import ENOUGH_DRAWS, PriorBank, coefficient_of_variation
 from eande.inference.samplers.importance import pareto_k
 from eande.inference.trained_on import known_again
-from eande.priors.draws import EmpiricalPrior
 from eande.simulation.read.simulations import Simulations
 from eande.simulation.read.views import View
 
@@ -228,7 +227,7 @@ def _weigh_all(
     batches = torch.arange(len(phi)).split(max(1, _WEIGHTS_AT_ONCE // len(bank.phi)))
     for rows in track(batches, "weighting prior draws", disable=not progress, transient=True):
         scores = similarity.score(embedded[rows], bank.emulated)
-        if isinstance(model.prior, EmpiricalPrior):
+        if model.prior.distinct_draws is not None:
             scores = scores.masked_fill(_themselves(bank.phi, phi[rows]), -torch.inf)
         densities = None if log_prior is None else (log_prior[0], log_prior[1][rows])
         parts.append(
@@ -272,7 +271,7 @@ def _weigh_near(
             )
             found = replaced(found, short, again)
             if own_k is not None and better_k is not None:
-                own_k[short.numpy()] = better_k
+                own_k[short.cpu().numpy()] = better_k
         parts.append(found)
         if k is not None and len(k) < _PARETO_DATA:
             k = None if own_k is None else np.concatenate([k, own_k])

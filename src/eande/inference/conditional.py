@@ -132,6 +132,10 @@ def sliced(whole: Whole, given: Mapping[str, float], rows: int) -> tuple[Slice, 
     with torch.no_grad():
         scores = slice_.score(phi)
     inside = torch.isfinite(scores)
+    if not inside.any():
+        raise OutsideSupport(
+            f"given: expected values that the prior trained under holds, got {show(given)}"
+        )
     bank = PriorBank(phi, scores.unsqueeze(1), inside, proposable=can_be_proposed(own))
     return slice_, bank
 
@@ -224,4 +228,4 @@ class Marginal:
 
 
 class OutsideSupport(InputError):
-    """Values were given that the prior excludes."""
+    """Values were given that the prior excludes, or the one trained under."""

@@ -18,6 +18,7 @@ Reference:
 
 import copy
 import math
+import operator
 from collections.abc import Iterator, Sequence
 from functools import reduce
 from itertools import accumulate
@@ -149,8 +150,13 @@ class JointEncoder(nn.Module):
         super().__init__()
         self.members = nn.ModuleList(members)
         self.gaps = all(member.takes_gaps for member in members)
-        # Of the last data, as the members embedded them: who judges a model asks several times.
-        self._last: tuple[list[Tensor], WeighedMembers] | None = None
+        # Of the last data, as the members embedded them, and of the banks that knew the emulators:
+        # who judges a model asks several times.
+        self._last: tuple[list[Tensor], list[PriorBank], WeighedMembers] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out what is kept: it belongs to these banks."""
+        return self.__dict__ | {"_last": None}
 
     def forward(self, y: Tensor) -> Tensor:
         """Map data (m, …) to (m, Σ (n_j + 1))."""
@@ -171,13 +177,14 @@ class JointEncoder(nn.Module):
         return torch.cat(joint, dim=1), guides
 
     def _weighed(self, data: list[Tensor]) -> WeighedMembers:
+        banks = self._banks()
         if self._last is not None:
-            known, found = self._last
-            if all(map(_same, known, data)):
+            known, kept, found = self._last
+            # A bank is another one where a weight of its emulator is.
+            if all(map(operator.is_, kept, banks)) and all(map(_same, known, data)):
                 return found
-        members = list(self._trained())
-        found = weigh_members(members, data, self._banks(), fewest=_FEWEST)
-        self._last = (data, found) if len(data[0]) <= _KEPT else None
+        found = weigh_members(list(self._trained()), data, banks, fewest=_FEWEST)
+        self._last = (data, banks, found) if len(data[0]) <= _KEPT else None
         return found
 
     def by_draws(self, y: Tensor) -> Tensor:

@@ -46,7 +46,7 @@ def sample_many(
 ) -> tuple[Tensor, list[Any]]:
     """Draw ``n`` samples of each posterior, (m, n, D), and return what samplers report of each.
 
-    Those for which forty proposals a sample do not suffice are sampled one by one.
+    Those for which forty proposals a sample (5,120 at least) do not suffice are sampled one by one.
 
     Args:
         model: what embedded the data.

@@ -52,11 +52,10 @@ _FEWEST_DRAWN = 256
 _MOST_DRAWN = 5_120
 _MORE = 1.1
 _LEAST_SHARE = 0.1
-# Draws by which a member of an ensemble is weighed, and as many more where fewer of them are
-# effective than know its weight to a tenth; where that does not do, its guide is looked for more
-# closely.
-_WEIGHING = 768
-_WEIGHING_MORE = 1_024
+# Draws by which a member of an ensemble is weighed: as many for all, for those that stop where they
+# look effective have missed large weights. Where fewer of them are effective than know its weight
+# to a tenth, its guide is looked for more closely.
+_WEIGHING = 1_792
 _WELL_WEIGHED = 100
 # The closest look takes longest. It is for members of which a closer one made so much more draws
 # effective.
@@ -253,8 +252,8 @@ def weigh_members(
     """
     together = data_at_once(data[0].device)
     parts = [
-        _weigh_some(models, some, banks, fewest, derive_seed(seed, "normaliser"))
-        for some in zip(*(f.split(together) for f in data), strict=True)
+        _weigh_some(models, some, banks, fewest, derive_seed(seed, "normaliser", number))
+        for number, some in enumerate(zip(*(f.split(together) for f in data), strict=True))
     ]
     guides = [part.guide for part in parts if part.guide is not None]
     return WeighedMembers(
@@ -315,16 +314,8 @@ def _weigh_some(
 
 
 def _weighed_by(guide: Guide, scores: MemberScores, seed: int) -> Normalizer:
-    """Return log C of rows by new draws of guides: by more of them where few are effective."""
-    log_weight = guide.weigh(scores, guide.draw(_WEIGHING, seed)).log_weight
-    known = normalizer_of_weights(log_weight)
-    short = (known.effective_draws < _WELL_WEIGHED).nonzero()[:, 0]
-    if not len(short):
-        return known
-    some = guide.of(short)
-    more = some.weigh(scores.of(short), some.draw(_WEIGHING_MORE, derive_seed(seed, "more")))
-    both = torch.cat([log_weight[short], more.log_weight], dim=1)
-    return _better(known, short, normalizer_of_weights(both))
+    """Return log C of rows by new draws of guides."""
+    return normalizer_of_weights(guide.weigh(scores, guide.draw(_WEIGHING, seed)).log_weight)
 
 
 def _of(normalizer: Normalizer, rows: Tensor) -> Normalizer:

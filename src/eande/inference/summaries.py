@@ -111,7 +111,7 @@ def summarize_weighed(
         batches = batches_of(short, known, data_at_once(f.device))
         for batch in track(batches, "proposing", disable=not progress, transient=True):
             some = batch.rows.to(f.device)
-            own_seed = derive_seed(seed, closeness)
+            own_seed = derive_seed(seed, closeness, int(batch.rows[0]))
             proposals = find_near(
                 model,
                 f[some],

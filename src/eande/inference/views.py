@@ -9,7 +9,8 @@ the posteriors of all views are averaged in the log, and normalised anew. Every 
 and the result is about as sharp as that of one of them. Were they independent, their evidence would
 add up, and the right posterior were p r̄^K; the windows of one series are not, nor are the copies
 of one picture, turned and mirrored. What power is right, somewhere between 1 and K, is for
-calibration to find, on held-out simulations as long as the observation (:func:`eande.calibrate`).
+calibration to find, on held-out simulations as long as the observation (:func:`eande.calibrate`),
+which looks for powers up to 32 and warns at that.
 
 A mean of log ratios with a power is a composite likelihood whose magnitude is adjusted; the mean of
 embeddings is the same, where the score is an inner product.

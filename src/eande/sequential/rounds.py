@@ -359,7 +359,7 @@ class _Run:
     ) -> tuple[TruncatedPrior | None, str, bool]:
         """Return the next prior, what is to be said of it, and whether it might still shrink."""
         again = "the same region again: "
-        if isinstance(model.similarity, PriorOnly):
+        if _learned_nothing(model):
             return None, f"{again}nothing was learned of what is in it", True
         if judged.alarms:
             return None, f"{again}the model is not to be trusted near the observation", True
@@ -372,6 +372,14 @@ class _Run:
         if not shrinks(found.prior, model.prior, _LEAST_SHRINKING):
             return None, f"{again}a smaller one would keep {kept}", False
         return found.prior, f"the next region keeps {kept}", True
+
+
+def _learned_nothing(model: EmbedAndEmulate) -> bool:
+    """Return whether a fit found nothing better than the prior, by no member either."""
+    each = [one.similarity for one in model.members or (model,)]
+    return isinstance(model.similarity, PriorOnly) or all(
+        isinstance(one, PriorOnly) for one in each
+    )
 
 
 def _record(

@@ -166,8 +166,8 @@ def find_guide(posterior: Guided, seed: int = 0, start: Guide | None = None) -> 
     """
     if not posterior.bank.proposable:
         raise InputError(
-            "sampler: expected acceptance_rejection for a prior without a density that integrates "
-            "to one, got guided"
+            "sampler: expected 'rejection' for a prior without a density that integrates to one, "
+            "got 'guided'"
         )
     scores, rows = _scores_of(posterior)
     pool_scores = None
@@ -250,7 +250,8 @@ def guided(
 def samples_among(drawn: Weighted, found: Found, n: int, seed: int) -> tuple[Tensor, Any] | None:
     """Return ``n`` samples of a posterior among proposals; None where these do not suffice.
 
-    They suffice where ``n`` are accepted, or copies are few among ``n`` chosen by priority.
+    They suffice where the effective sample size tells that they come near the posterior, and where
+    ``n`` are accepted, or copies are few among ``n`` chosen by priority.
 
     Args:
         drawn: by the guide, of one datum.
@@ -259,6 +260,9 @@ def samples_among(drawn: Weighted, found: Found, n: int, seed: int) -> tuple[Ten
         seed: same seed, same samples.
     """
     log_weight = drawn.log_weight[0]
+    # The largest weight is always accepted, however few samples are wanted.
+    if not effective_sample_size(log_weight) >= ENOUGH_DRAWS:
+        return None
     margin = log_weight - _log_uniform(len(log_weight), seed, 0).to(log_weight.device)
     pool = _Pool(None, drawn.phi[0], log_weight, margin, seed, 1)
     accepted, bound = pool.accepted(found)

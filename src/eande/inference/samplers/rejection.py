@@ -313,4 +313,4 @@ def _exact_bound(posterior: Target, *, from_prior: bool) -> float:
             "bound: expected 'estimated' for a similarity without an upper bound, got 'exact'"
         )
     # Rounding in float32 must not exceed a rigorous bound.
-    return exact * (1 + 1e-6) + 1e-6
+    return exact + 1e-6 * abs(exact) + 1e-6

@@ -141,7 +141,7 @@ def tempered(
     """
     if not posterior.prior.has_density:
         raise InputError(
-            "sampler: expected acceptance_rejection for a prior without a density, got tempered"
+            "sampler: expected 'rejection' for a prior without a density, got 'tempered'"
         )
     check_count("particles", particles, 100)
     # Coordinates, scores, ancestors, and as many again while they move.
