@@ -1,7 +1,11 @@
 """Verdicts: right models pass, wrong ones raise the alarm that names what is wrong."""
 
+import re
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
+import torch
 
 import eande
 from eande.reporting import judging
@@ -57,8 +61,27 @@ def test_few_held_out_simulations_clear_nothing(held_out, tmp_path):
     # An alarm is right however few there are.
     found = verdict(checked(1 / 60, held_out[:40], tmp_path), judging.REGIONS)
     assert found.state == "alarm"
-    found = verdict(checked(None, held_out[:10], tmp_path), judging.REGIONS)
+    report = checked(None, held_out[:10], tmp_path)
+    found = verdict(report, judging.REGIONS)
     assert "Only 10 held-out simulations" in found.found
+    learned = verdict(report, judging.LEARNED)
+    assert "Only 10 held-out simulations" in learned.found
+    assert "in a study file: a larger n" in learned.advice
+
+
+@pytest.mark.parametrize(
+    ("question", "advice"),
+    [
+        (judging.BELONGS, "Pass held_out= .* 300 or more"),
+        (judging.PREDICTS, "from the posterior 300 times .* predicted = 300"),
+    ],
+)
+def test_stranger_than_too_few_simulations_says_which_to_add_and_how_many(question, advice):
+    strangest = {name: torch.tensor([1 / 201]) for name in ("image", "activations", "summaries")}
+    found = SimpleNamespace(p_value=torch.tensor([3 / 201]), each=strangest, resolution=0.015)
+    said = judging.of_belonging(found, question)
+    assert said.state == "not checked"
+    assert re.search(advice, said.advice)
 
 
 def test_held_out_simulations_that_were_trained_on_are_an_alarm(

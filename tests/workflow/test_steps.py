@@ -13,6 +13,7 @@ from eande.foundations.checks import InputError
 from eande.foundations.locks import locked
 from eande.workflow import steps
 from eande.workflow.folder import LAYOUT, run_folder
+from eande.workflow.run import take_all
 from eande.workflow.steps import (
     Context,
     parts,
@@ -313,3 +314,30 @@ def test_a_run_may_lie_elsewhere(context, tmp_path):
     assert len(eande.Simulations.open(tmp_path / "elsewhere" / "simulations.zarr")) == 20
     with pytest.raises(InputError, match="run: expected a folder, got the file"):
         run_folder(study, study.path)
+
+
+def test_a_changed_prior_is_refused_by_every_step_that_uses_the_simulations(context):
+    take_simulate(context, n=50)
+    text = context.study.path.read_text()
+    context.study.path.write_text(text.replace("([-1, -1], [1, 1]", "([-1, -1], [1, 2]"))
+    changed = context_of(context.study.path)
+    for take in (take_simulate, take_fit, take_diagnose):
+        with pytest.raises(InputError, match=r"expected the prior from which .*got a changed one"):
+            take(changed)
+    context.study.path.write_text(text)
+    assert take_simulate(context_of(context.study.path), n=50).again
+
+
+@pytest.mark.parametrize(
+    ("more", "overrides", "message"),
+    [
+        ("", {"epocs": 3}, "did you mean epochs"),
+        ("encoder = 'vectr'", {}, "encoder: expected one of"),
+        ("observed[1] = np.nan", {}, "point.py: observed: expected finite .* at index 1"),
+    ],
+)
+def test_a_whole_run_refuses_before_it_simulates(more, overrides, message, tmp_path):
+    wrong = context_of(write_study(tmp_path, more=more))
+    with pytest.raises(InputError, match=message):
+        list(take_all(wrong, overrides))
+    assert not wrong.folder.store.exists()

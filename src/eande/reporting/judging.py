@@ -10,7 +10,7 @@ from eande.diagnostics.belonging import Belonging
 from eande.diagnostics.diagnosis import Diagnosis
 from eande.inference.model import EmbedAndEmulate
 from eande.reporting.blocks import ALARM, NOT_CHECKED, OK, Verdict
-from eande.reporting.words import counted, listed, number, p_value, per_cent
+from eande.reporting.words import counted, hold_out, listed, number, p_value, per_cent
 from eande.similarities.prior_only import PriorOnly
 
 # Fewer held-out simulations than this cannot clear a model, only accuse it.
@@ -63,7 +63,7 @@ def of_learning(model: EmbedAndEmulate, found: Diagnosis | None) -> Verdict:
         return not_checked(
             LEARNED,
             "No held-out simulations were given.",
-            "Pass held_out= simulations that the training has not seen, 200 or more.",
+            hold_out(200),
         )
     amount = f"{found.log_ratio:.2f} ± {found.log_ratio_error:.2f} nats"
     if found.log_ratio > 2 * found.log_ratio_error:
@@ -92,7 +92,7 @@ def of_novelty(found: Diagnosis) -> Verdict | None:
         UNSEEN,
         ALARM,
         "No: it was trained on some of them, so the checks on average say nothing.",
-        "Pass held_out= simulations that the training has not seen, 200 or more.",
+        hold_out(200),
     )
 
 
@@ -219,11 +219,16 @@ def of_belonging(found: Belonging, question: str = BELONGS) -> Verdict:
             advice,
         )
     if p <= found.resolution:
+        least = math.ceil(len(found.each) / _STRANGE)
+        more = (
+            f"Simulate from the posterior {least} times or more (predicted= of eande.predict; in a "
+            f"study file: predicted = {least} or more)."
+        )
         return not_checked(
             question,
             f"The observation is stranger than all the simulations, but these are too few to say "
             f"more than {p_value(p)}.",
-            "Give more held-out simulations.",
+            more if predicted else hold_out(least),
         )
     if p < _UNUSUAL:
         return Verdict(

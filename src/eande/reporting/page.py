@@ -58,6 +58,8 @@ def summary_of(verdicts: Sequence[Verdict]) -> str:
     Example:
         >>> summary_of([Verdict("?", "ok", ""), Verdict("?", "not checked", "")])
         'No alarm: 1 check of 2 was passed, 1 was not made.'
+        >>> summary_of([Verdict("?", "not checked", "")])
+        'Nothing was checked: 1 check was not made.'
     """
     count = {state: sum(one.state == state for one in verdicts) for state in STATES}
     made = f"{counted(count[OK], 'check')} of {len(verdicts)}"
@@ -67,6 +69,8 @@ def summary_of(verdicts: Sequence[Verdict]) -> str:
     if count[ALARM]:
         alarms = counted(count[ALARM], "alarm")
         return f"{alarms}: read what to do before you use these results; {passed}{not_made}."
+    if left and not count[OK]:
+        return f"Nothing was checked: {counted(left, 'check')}{not_made.partition(str(left))[2]}."
     if not left:
         return f"No alarm: all {counted(len(verdicts), 'check')} were passed."
     return f"No alarm: {passed}{not_made}."

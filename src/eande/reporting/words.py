@@ -23,6 +23,20 @@ def give(*names: str) -> str:
     return f"Pass {passed} (in a study file: {' and '.join(names)})"
 
 
+def hold_out(least: int) -> str:
+    """Say how to hold out enough simulations, in Python and in a study file.
+
+    Example:
+        >>> hold_out(200)
+        'Pass held_out= simulations that the training has not seen, 200 or more (in a study file: a
+        larger n or held_out).'
+    """
+    return (
+        f"Pass held_out= simulations that the training has not seen, {least} or more (in a study "
+        "file: a larger n or held_out)."
+    )
+
+
 def number(value: float, digits: int = 3) -> str:
     """Write a number with so many significant digits.
 

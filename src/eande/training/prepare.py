@@ -54,6 +54,20 @@ _FALSE_ALARM = 1e-6
 _MANY_CHANNELS = 2
 
 
+def check_encoder(encoder: Any) -> None:
+    """Refuse what is neither a network nor one of the words for what data are."""
+    if isinstance(encoder, str):
+        check_choice("encoder", encoder, tuple(ENCODERS))
+    else:
+        check_instance(
+            "encoder",
+            encoder,
+            nn.Module,
+            "an nn.Module (an instance, not a class) or 'vector', 'series', 'grid' or 'set'",
+            optional=True,
+        )
+
+
 def check_types(
     simulations: Any, settings: Any, validation: Any, networks: Networks, **given: Any
 ) -> None:
@@ -68,16 +82,7 @@ def check_types(
     if not (validation is None or isinstance(validation, Simulations)):
         check_instance("validation", validation, Real, "a fraction or Simulations")
         check_share("validation", validation)
-    if isinstance(networks.encoder, str):
-        check_choice("encoder", networks.encoder, tuple(ENCODERS))
-    else:
-        check_instance(
-            "encoder",
-            networks.encoder,
-            nn.Module,
-            "an nn.Module (an instance, not a class) or 'vector', 'series', 'grid' or 'set'",
-            optional=True,
-        )
+    check_encoder(networks.encoder)
     check_instance(
         "emulator",
         networks.emulator,

@@ -9,6 +9,7 @@ from eande.workflow.report import take_report
 from eande.workflow.steps import (
     Context,
     Taken,
+    check_before_work,
     missing_for_diagnosis,
     take_diagnose,
     take_fit,
@@ -35,6 +36,7 @@ def take_all(
         n: number of simulations.
         workers: processes to simulate in.
     """
+    check_before_work(context, overrides)
     yield take_simulate(context, n=n, executor=workers)
     yield take_fit(context, overrides)
     if context.study.observed is not None:

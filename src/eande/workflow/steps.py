@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from torch import Tensor, nn
 
 from eande.diagnostics.diagnose import diagnose
 from eande.diagnostics.diagnosis import Diagnosis
-from eande.foundations.checks import InputError, check_count, show_shape
+from eande.foundations.checks import InputError, check_count, check_finite, show_shape
 from eande.foundations.files import digest_file, digest_of, replacing, storing, write_json
 from eande.foundations.seeds import derive_seed
 from eande.inference.loading import load
@@ -41,11 +41,17 @@ from eande.similarities.prior_only import PriorOnly
 from eande.simulation.read.simulations import Simulations, first_of_groups
 from eande.simulation.read.views import fixed_views
 from eande.simulation.simulate import simulate
-from eande.simulation.store.provenance import describe_simulator, digest_simulator
+from eande.simulation.store.provenance import (
+    check_same_call,
+    describe_prior,
+    describe_simulator,
+    digest_simulator,
+)
+from eande.simulation.store.zarr_store import Store
 from eande.training.build import Networks
 from eande.training.fit import fit
 from eande.training.order import look_like_sets
-from eande.training.prepare import call_fingerprint, training_prior
+from eande.training.prepare import call_fingerprint, check_encoder, training_prior
 from eande.training.settings import FitSettings
 from eande.workflow.folder import RunFolder
 from eande.workflow.study import Study, read_observation, variable_of
@@ -120,6 +126,7 @@ def take_simulate(context: Context, *, n: int | None = None, executor: Any = Non
     assert study.simulator is not None
     assert study.prior is not None
     inputs = check_simulator(context, "simulate", folder.store)
+    check_prior(context)
     if n is None:
         n = max(study.n, extent(folder.store))
     check_count("n", n, 1)
@@ -356,6 +363,7 @@ def all_simulations(context: Context) -> Simulations:
             f"eande simulate {study.path.name}"
         )
     check_simulator(context, "simulate", context.folder.store)
+    check_prior(context)
     return Simulations.open(context.folder.store)
 
 
@@ -504,6 +512,31 @@ def check_simulator(context: Context, name: str, made: Path) -> str:
     return inputs
 
 
+def check_prior(context: Context) -> None:
+    """Refuse a prior that was changed since the run's simulations were drawn from it."""
+    study, made = context.study, context.folder.store
+    if study.prior is None or study.simulations is not None or not made.exists():
+        return
+    about = asdict(Store(made).about)
+    described = {"prior": describe_prior(study.prior)}
+    try:
+        check_same_call(made, described, about)
+    except InputError:
+        raise InputError(
+            f"{study.path.name}: expected the prior from which {made} was drawn, got a changed "
+            "one; --run FOLDER starts another run, or undo the change"
+        ) from None
+
+
+def check_before_work(context: Context, overrides: Mapping[str, Any]) -> None:
+    """Refuse what the fit or its posterior would refuse, before hours of simulations."""
+    study = context.study
+    settings = fit_settings(study, overrides)
+    check_encoder(study.encoder)
+    if study.observed is not None and settings.missing != "mask":
+        check_finite(f"{study.path.name}: observed", study.observed)
+
+
 def _check_observed(study: Study, simulations: Simulations) -> None:
     """Refuse an observation of another shape before hours of training."""
     if study.observed is None or study.views is not None:
@@ -541,8 +574,6 @@ def _what(study: Study, simulations: Simulations) -> str:
 
 def extent(store: Path) -> int:
     """Return the number of simulations that a store is made for, 0 where there is none yet."""
-    from eande.simulation.store.zarr_store import Store
-
     return Store(store).about.extents[-1] if store.exists() else 0
 
 

@@ -4,7 +4,7 @@ from eande.diagnostics.belonging import Belongs
 from eande.reporting.blocks import Section, Table
 from eande.reporting.given import Given
 from eande.reporting.judging import BELONGS, not_checked, of_belonging, of_reach
-from eande.reporting.words import counted, give, number
+from eande.reporting.words import counted, give, hold_out, number
 
 # Simulations that Belongs needs to say anything.
 _FEWEST = 100
@@ -27,7 +27,7 @@ def belonging(given: Given, section: Section) -> None:
     if held_out is None or len(held_out) < _FEWEST:
         have = "none were given" if held_out is None else f"got {len(held_out)}"
         needs = f"This check needs {_FEWEST} held-out simulations or more; {have}."
-        advice = f"Pass held_out= simulations the training has not seen, {_FEWEST} or more."
+        advice = hold_out(_FEWEST)
         section.verdicts.append(far or not_checked(BELONGS, needs, advice))
         section.ask(advice)
         return

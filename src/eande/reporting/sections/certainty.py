@@ -11,6 +11,7 @@ from eande.plots.svg import as_svg
 from eande.reporting.blocks import Beside, Explorer, Folded, Heading, Picture, Section, Table, Text
 from eande.reporting.given import Given
 from eande.reporting.judging import (
+    LEARNED,
     NEAR,
     PARAMETERS,
     REGIONS,
@@ -22,12 +23,21 @@ from eande.reporting.judging import (
     of_regions,
 )
 from eande.reporting.sections.explorer import explorer
-from eande.reporting.words import counted, give, listed, number, p_value, per_cent, shortened
+from eande.reporting.words import (
+    counted,
+    give,
+    hold_out,
+    listed,
+    number,
+    p_value,
+    per_cent,
+    shortened,
+)
 
 # What diagnose and diagnose_near need to say anything.
 _FEWEST = 20
 _FEWEST_NEAR = 50
-_RECOMMENDED = "Pass held_out= simulations that the training has not seen, 200 or more."
+_RECOMMENDED = hold_out(200)
 # What identifiability looks at: its memory grows with data times points times parameters.
 _DATA = 1_000
 _POINTS = 60
@@ -44,8 +54,10 @@ def on_average(given: Given, section: Section) -> None:
         if held_out is not None:
             only = counted(len(held_out), "held-out simulation")
             why = f"Only {only}, too few to rank ({_FEWEST} at least)."
-        section.verdicts += [of_learning(given.model, None)]
-        section.verdicts += [not_checked(one, why, _RECOMMENDED) for one in (REGIONS, PARAMETERS)]
+        unknown = [not_checked(one, why, _RECOMMENDED) for one in (LEARNED, REGIONS, PARAMETERS)]
+        if is_prior(given.model):
+            unknown[0] = of_learning(given.model, None)
+        section.verdicts += unknown
         section.ask(_RECOMMENDED)
         return
     found = given.diagnosis
