@@ -77,11 +77,39 @@ def test_few_held_out_simulations_clear_nothing(held_out, tmp_path):
     ],
 )
 def test_stranger_than_too_few_simulations_says_which_to_add_and_how_many(question, advice):
-    strangest = {name: torch.tensor([1 / 201]) for name in ("image", "activations", "summaries")}
-    found = SimpleNamespace(p_value=torch.tensor([3 / 201]), each=strangest, resolution=0.015)
-    said = judging.of_belonging(found, question)
+    said = judging.of_belonging(strangest_of(60), question)
     assert said.state == "not checked"
     assert re.search(advice, said.advice)
+
+
+@pytest.mark.parametrize("question", [judging.BELONGS, judging.PREDICTS])
+def test_stranger_than_all_of_two_hundred_is_an_alarm(question):
+    """As many as a study holds out and simulates from its posterior, where nobody says more."""
+    said = judging.of_belonging(strangest_of(200), question)
+    assert said.state == "alarm"
+    assert "one of 67 genuine ones (p = 0.015)" in said.found
+
+
+def strangest_of(simulations):
+    p = torch.tensor([1 / (simulations + 1)])
+    each = dict.fromkeys(("image", "activations", "summaries"), p)
+    return SimpleNamespace(p_value=3 * p, each=each, resolution=(3 * p).item())
+
+
+def test_an_alarm_is_not_said_by_a_share_that_does_not_show_it():
+    def said(share):
+        coverage = SimpleNamespace(lacking=False, p_value=0.003)
+        found = SimpleNamespace(
+            verdicts=[SimpleNamespace(name="coverage", passed=False)],
+            coverage=coverage,
+            covered={50: share, 80: 0.80, 95: 0.95},
+            data=196,
+        )
+        return judging.of_regions(found)
+
+    assert said(0.54).state == said(0.64).state == "alarm"
+    assert "unevenly spread (p = 0.003)" in said(0.54).found
+    assert "under-confident" in said(0.64).found
 
 
 def test_held_out_simulations_that_were_trained_on_are_an_alarm(

@@ -16,7 +16,11 @@ from eande.similarities.prior_only import PriorOnly
 # Fewer held-out simulations than this cannot clear a model, only accuse it.
 ENOUGH_DATA = 100
 _STRANGE = 0.01
+# It is strange to be stranger than all of so many that the strangest has a p-value of this or less.
+_STRANGEST = 0.03
 _UNUSUAL = 0.05
+# Standard errors by which a share has to miss its level to be spoken of.
+_MISSED = 2.0
 _FAR_OUT = 3.0
 _LEVEL = 95
 _CALIBRATE = "calibrate (eande.calibrate; on the command line eande calibrate)"
@@ -33,6 +37,7 @@ NEAR = "Is the stated uncertainty right near this observation?"
 UNSEEN = "Are the held-out simulations new to the model?"
 REGIONS = "Is the stated uncertainty right on average?"
 PARAMETERS = "Is each parameter right on average?"
+PARAMETERS_NEAR = "Is each parameter right near this observation?"
 
 
 def is_prior(model: EmbedAndEmulate) -> bool:
@@ -108,6 +113,15 @@ def of_regions(found: Diagnosis, question: str = REGIONS) -> Verdict:
     interval = test.proportion_ci(0.95)
     cover = f"The {level} % regions cover {per_cent(share)}"
     truth = f"between {per_cent(interval.low)} and {per_cent(interval.high)}"
+    if passed.get("coverage") is False and abs(_miss(found, level)) < _MISSED:
+        uneven = "the levels at which the truth lies are unevenly spread"
+        return Verdict(
+            question,
+            ALARM,
+            f"{cover} of {found.data:,} {what}, but {uneven} ({p_value(found.coverage.p_value)}): "
+            "too wide at some levels, too narrow at others.",
+            f"Look at the figure below; simulate more{_NEAR if near else ''}, or {_CALIBRATE}.",
+        )
     if passed.get("coverage") is False:
         fault = (
             "over-confident, the truth lies outside more often than they say"
@@ -151,13 +165,16 @@ def of_regions(found: Diagnosis, question: str = REGIONS) -> Verdict:
 
 def _worst(found: Diagnosis, narrow: bool) -> int:
     """Return the level whose regions are most wrong in that direction."""
+    return max(
+        found.covered, key=lambda level: -_miss(found, level) if narrow else _miss(found, level)
+    )
 
-    def lacks(level: int) -> float:
-        expected = level / 100
-        lack = (expected - found.covered[level]) / math.sqrt(expected * (1 - expected))
-        return lack if narrow else -lack
 
-    return max(found.covered, key=lacks)
+def _miss(found: Diagnosis, level: int) -> float:
+    """Return by how many standard errors the regions of a level cover more than they say."""
+    expected = level / 100
+    error = math.sqrt(expected * (1 - expected) / found.data)
+    return (found.covered[level] - expected) / error
 
 
 def of_parameters(found: Diagnosis, question: str = PARAMETERS) -> Verdict:
@@ -217,6 +234,14 @@ def of_belonging(found: Belonging, question: str = BELONGS) -> Verdict:
             ALARM,
             f"The observation is unlike {others} ({p_value(p)}): {because}.",
             advice,
+        )
+    if p <= found.resolution <= _STRANGEST:
+        return Verdict(
+            question,
+            ALARM,
+            f"The observation is stranger than {others}: so is one of {1 / p:.0f} genuine ones "
+            f"({p_value(p)}); {because}.",
+            f"{_LOOK} More simulations to compare it with would make this surer.",
         )
     if p <= found.resolution:
         least = math.ceil(len(found.each) / _STRANGE)

@@ -8,12 +8,23 @@ from eande.diagnostics.diagnosis import Diagnosis
 from eande.diagnostics.identifiability import Identifiability, identifiability
 from eande.diagnostics.near import diagnose_near
 from eande.plots.svg import as_svg
-from eande.reporting.blocks import Beside, Explorer, Folded, Heading, Picture, Section, Table, Text
+from eande.reporting.blocks import (
+    ALARM,
+    Beside,
+    Explorer,
+    Folded,
+    Heading,
+    Picture,
+    Section,
+    Table,
+    Text,
+)
 from eande.reporting.given import Given
 from eande.reporting.judging import (
     LEARNED,
     NEAR,
     PARAMETERS,
+    PARAMETERS_NEAR,
     REGIONS,
     is_prior,
     not_checked,
@@ -124,6 +135,9 @@ def near(given: Given, section: Section) -> None:
     )
     verdict = of_regions(found, NEAR)
     section.verdicts.append(verdict)
+    of_each = of_parameters(found, PARAMETERS_NEAR)
+    if of_each.state == ALARM:
+        section.verdicts.append(of_each)
     section.data["near the observation"] = _as_data(found)
     section.say(
         "A model may be right on average and wrong here. So parameters were drawn from the "
