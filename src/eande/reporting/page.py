@@ -65,12 +65,13 @@ def summary_of(verdicts: Sequence[Verdict]) -> str:
     made = f"{counted(count[OK], 'check')} of {len(verdicts)}"
     passed = f"{made} {'was' if count[OK] == 1 else 'were'} passed"
     left = count[NOT_CHECKED]
-    not_made = f", {left} {'was' if left == 1 else 'were'} not made" if left else ""
+    not_done = f"{'was' if left == 1 else 'were'} not made"
+    not_made = f", {left} {not_done}" if left else ""
     if count[ALARM]:
         alarms = counted(count[ALARM], "alarm")
         return f"{alarms}: read what to do before you use these results; {passed}{not_made}."
     if left and not count[OK]:
-        return f"Nothing was checked: {counted(left, 'check')}{not_made.partition(str(left))[2]}."
+        return f"Nothing was checked: {counted(left, 'check')} {not_done}."
     if not left:
         return f"No alarm: all {counted(len(verdicts), 'check')} were passed."
     return f"No alarm: {passed}{not_made}."
