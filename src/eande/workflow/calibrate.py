@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from eande.calibration.calibrate import Calibration, calibrate
-from eande.foundations.checks import InputError, check_count
+from eande.foundations.checks import InputError
 from eande.foundations.files import digest_file, digest_of, write_json
 from eande.foundations.seeds import derive_seed
 from eande.simulation.read.simulations import Simulations
@@ -15,6 +15,7 @@ from eande.simulation.store.provenance import describe_prior
 from eande.workflow.steps import (
     Context,
     Taken,
+    check_extent,
     check_simulator,
     extent,
     halves,
@@ -89,7 +90,7 @@ def _fresh(context: Context, n: int | None, executor: Any) -> Simulations:
     store = folder.fresh(digest_of(simulator=simulator, prior=describe_prior(study.prior)))
     if n is None:
         n = max(extent(store), min(_MOST, max(_FEWEST, round(_SHARE * study.n))))
-    check_count("n", n, 1)
+    check_extent(store, n)
     return simulate(
         study.simulator,
         study.prior,

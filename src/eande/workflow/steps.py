@@ -106,17 +106,20 @@ class Context:
         self.folder.remember(self.study, step, inputs, command=self.command, figures=figures)
 
 
-def take_simulate(context: Context, *, n: int | None = None, executor: Any = None) -> Taken:
+def take_simulate(
+    context: Context, *, n: int | None = None, executor: Any = None, redo: str | None = None
+) -> Taken:
     """Simulate into the run's store; what is there already is kept, a larger ``n`` extends it.
 
     Args:
         context: study and folder.
         n: number of simulations; None for the study's, or what the store has if that is more.
         executor: as for :func:`eande.simulate`.
+        redo: what to simulate again, as for :func:`eande.simulate`.
     """
     study, folder = context.study, context.folder
     if study.simulations is not None:
-        if n is not None or executor is not None:
+        if n is not None or executor is not None or redo is not None:
             raise InputError(
                 "simulate: expected a study with a simulator, got one whose simulations exist "
                 "already"
@@ -129,8 +132,8 @@ def take_simulate(context: Context, *, n: int | None = None, executor: Any = Non
     check_prior(context)
     if n is None:
         n = max(study.n, extent(folder.store))
-    check_count("n", n, 1)
-    there = folder.store.exists()
+    check_extent(folder.store, n)
+    there = folder.store.exists() and redo is None
     if there:
         before = len(Simulations.open(folder.store)) if extent(folder.store) == n else -1
     folder.path.mkdir(parents=True, exist_ok=True)
@@ -143,6 +146,7 @@ def take_simulate(context: Context, *, n: int | None = None, executor: Any = Non
         store=folder.store,
         executor=executor,
         seed=study.seed,
+        redo=redo,
         progress=context.progress,
     )
     _check_observed(study, simulations)
@@ -575,6 +579,17 @@ def _what(study: Study, simulations: Simulations) -> str:
 def extent(store: Path) -> int:
     """Return the number of simulations that a store is made for, 0 where there is none yet."""
     return Store(store).about.extents[-1] if store.exists() else 0
+
+
+def check_extent(store: Path, n: int) -> None:
+    """Refuse fewer simulations than a store is made for, and say what gives them."""
+    check_count("n", n, 1)
+    have = extent(store)
+    if n < have:
+        raise InputError(
+            f"n: expected at least {have}, what {store} is made for, got {n}; without -n all of "
+            "them are taken, and --run FOLDER starts another run with fewer"
+        )
 
 
 def _fit_inputs(study: Study, train: Simulations, settings: FitSettings) -> str:
