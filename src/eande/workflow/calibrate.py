@@ -19,6 +19,7 @@ from eande.workflow.steps import (
     check_simulator,
     extent,
     halves,
+    is_whole,
     load_model,
     parts,
 )
@@ -58,6 +59,7 @@ def take_calibrate(context: Context, *, n: int | None = None, executor: Any = No
         fitted = digest_file(folder.model)
         inputs = digest_of(model=fitted, fresh=fresh.fingerprint())
         again = folder.is_done("calibrate", inputs, folder.calibrated, folder.calibration)
+        again = again and is_whole(folder.calibrated)
         calibrated, info = calibrate(
             model, fresh, views=context.study.views, progress=context.progress
         )
