@@ -15,15 +15,7 @@ from typing import Any
 
 import torch
 from rich.markup import escape
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    SpinnerColumn,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import Progress, SpinnerColumn
 from torch import Tensor, nn
 
 from eande.diagnostics.diagnose import diagnose
@@ -49,6 +41,7 @@ from eande.similarities.prior_only import PriorOnly
 from eande.simulation.read.entry import import_xarray, reading
 from eande.simulation.read.simulations import Simulations, first_of_groups
 from eande.simulation.read.views import fixed_views
+from eande.simulation.run.bars import columns
 from eande.simulation.simulate import simulate
 from eande.simulation.store.provenance import (
     check_same_call,
@@ -252,15 +245,8 @@ def take_sample(
     model = the_model(context)
     seed = study.seed if seed is None else seed
     taken = []
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
-    bar = Progress(*columns, disable=not context.progress, transient=True)
+    shown = (SpinnerColumn(), *columns(elapsed=True, remaining=True))
+    bar = Progress(*shown, disable=not context.progress, transient=True)
     with context.folder.alone(), bar:
         task = bar.add_task("sampling", total=len(observations))
         for name, y in observations.items():
