@@ -216,6 +216,21 @@ def report(
     return Report(target, json_path, head["title"], tuple(verdict for verdict, _ in found))
 
 
+def read_report(path: Path) -> Report:
+    """Return a report that was written before.
+
+    Args:
+        path: of the page.
+    """
+    json_path = path.with_suffix(".json")
+    found = read_json(json_path, "the data of a report")
+    verdicts = tuple(
+        Verdict(one["question"], one["state"], one["found"], one["advice"])
+        for one in found["verdicts"]
+    )
+    return Report(path, json_path, found["title"], verdicts)
+
+
 def _as_target(path: object) -> Path:
     """Return where the page is to be, or refuse it before any work."""
     target = as_path("path", path)

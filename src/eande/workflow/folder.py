@@ -36,6 +36,8 @@ from eande.foundations.paths import as_path
 from eande.workflow.study import Study
 
 LAYOUT = 1
+# The figure of a step that is a digest of what it wrote, and nothing for people.
+DIGEST = "digest"
 _RECORD = "run.json"
 # A record is read and written in far less.
 _SECONDS_TO_LOCK = 60.0
