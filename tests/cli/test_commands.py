@@ -1,6 +1,7 @@
 """The commands: what they print, how they end."""
 
 import json
+import os
 import re
 import resource
 import subprocess
@@ -9,6 +10,7 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
+import eande
 from eande.cli.app import app
 from helpers.command_line import refused
 from helpers.small_studies import write_study
@@ -60,7 +62,8 @@ def test_run_takes_all_steps_and_for_machines_prints_json(tmp_path):
     assert lines[0]["simulations"] == 250
     assert lines[1]["score"] > 0
     again = [json.loads(line) for line in done("run", study, "-n", "250", "--json").splitlines()]
-    assert [line["there"] for line in again] == [True, True, True, True, False]
+    assert [line["there"] for line in again] == [True] * 5
+    assert again[4] == lines[4] | {"there": True}
 
 
 @pytest.mark.filterwarnings("ignore:.*simulations failed")
@@ -76,6 +79,44 @@ def test_info_says_why_simulations_failed(tmp_path):
     assert re.search(r"failed +\d+\n  reasons +\d+ × ", said)
 
 
+def test_a_damaged_store_names_the_command_that_mends_it(tmp_path):
+    study = write_study(tmp_path)
+    done("simulate", study)
+    path = tmp_path / "runs" / "point" / "simulations.zarr"
+    whole = eande.Simulations.open(path).y[:]
+    os.truncate(path / "y/c/1/0", 50)
+    assert "eande simulate STUDY --redo damaged" in refused("fit", str(study))
+    assert "there already" not in done("simulate", study, "--redo", "damaged")
+    assert (eande.Simulations.open(path).y[:] == whole).all()
+    assert "there already" in done("simulate", study)
+
+
+@pytest.mark.filterwarnings("ignore:.*simulations failed")
+def test_what_failed_is_tried_again(tmp_path):
+    failing = f"""
+    from pathlib import Path
+
+    def simulator(phi, rng):
+        if not Path({str(tmp_path / "mended")!r}).exists():
+            raise ValueError("no licence")
+        return np.tile(phi, 2)
+    """
+    study = write_study(tmp_path, more=failing)
+    said = done("simulate", study, "-n", "40", code=1)
+    assert "(eande simulate STUDY --redo failed) tries the failed ones again" in said
+    (tmp_path / "mended").touch()
+    assert "40 simulations of" in done("simulate", study, "-n", "40", "--redo", "failed")
+
+
+def test_fewer_simulations_than_there_are_are_refused_in_words_of_the_command(tmp_path):
+    study = str(write_study(tmp_path))
+    done("simulate", study, "-n", "60")
+    said = refused("simulate", study, "-n", "20")
+    assert "n: expected at least 60, what" in said
+    assert "without -n all of them are taken, and --run FOLDER starts another run" in said
+    assert "Simulations.open" not in said
+
+
 @pytest.mark.thorough
 def test_run_says_that_nothing_was_sampled_without_an_observation(tmp_path):
     study = write_study(tmp_path, more="observed = None")
@@ -86,12 +127,10 @@ def test_run_says_that_nothing_was_sampled_without_an_observation(tmp_path):
 
 @pytest.mark.thorough
 def test_worker_processes_simulate_the_same(tmp_path):
-    from eande import Simulations
-
     for name, options in (("one", ()), ("two", ("--workers", "2"))):
         done("simulate", write_study(tmp_path / name), "-n", "200", *options)
     one, two = (
-        Simulations.open(tmp_path / name / "runs" / "point" / "simulations.zarr").y[:]
+        eande.Simulations.open(tmp_path / name / "runs" / "point" / "simulations.zarr").y[:]
         for name in ("one", "two")
     )
     assert (one == two).all()

@@ -7,9 +7,12 @@ import sys
 
 import numpy as np
 import pytest
+import torch
+from torch.distributions import LogNormal
 
 import eande
 from eande.reporting import report as written
+from eande.reporting.words import flattened
 from helpers.written_reports import document, read, states
 
 pytestmark = [pytest.mark.thorough, pytest.mark.xdist_group("reports")]
@@ -31,6 +34,16 @@ def test_everything_given_is_shown_in_order(everything):
     assert rows == ["a", "b", "sum"]
     assert "eande run <study.py>" in page.text
     assert "Two numbers & their noise." in page.text
+
+
+def test_the_prior_is_shown_as_people_write_it(everything, small_model):
+    tables = document(everything)["sections"]["simulated"]["tables"]
+    (table,) = (one for one in tables if one["caption"].startswith("As the model"))
+    assert table["rows"][0] == ["prior", str(small_model.prior)]
+    law = eande.ProductPrior(rate=(0.6, 1.7), R0=LogNormal(torch.tensor(0.1), torch.tensor(0.3)))
+    rows = flattened(law.describe())
+    assert not any("{" in value or "000" in value for _, value in rows), rows
+    assert "0.6, 1.7" in dict(rows).values()
 
 
 def test_the_page_says_all_that_the_document_says(everything):

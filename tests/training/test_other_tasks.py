@@ -121,4 +121,4 @@ def test_its_progress_is_shown(linear_simulations):
         state, _ = train(linear_simulations, bar=bar)
         description = bar.tasks[0].description
         assert bar.finished
-    assert description == f"regression, held-out {state.best_score:.3f} nats"
+    assert description == f"held-out {state.best_score:.3f} nats, regression"

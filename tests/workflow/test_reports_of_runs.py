@@ -6,6 +6,7 @@ import pytest
 
 import eande
 from eande.workflow.folder import run_folder
+from eande.workflow.look import look_at
 from eande.workflow.report import take_report
 from eande.workflow.steps import Context, take_fit, take_simulate
 from eande.workflow.study import read_study
@@ -44,6 +45,38 @@ def test_simulations_from_the_posterior_are_made_once(tmp_path):
     page = context.folder.report.read_text()
     assert "Where is the point?" in page
     assert "eande report point.py" in page
+
+
+def test_a_report_is_kept_while_nothing_it_depends_on_changes(tmp_path):
+    context = context_of(write_study(tmp_path, more="predicted = 0"))
+    take_simulate(context)
+    take_fit(context)
+    first = take_report(context, keep=True)
+    page = context.folder.report
+    before = page.stat().st_mtime_ns
+    kept = take_report(context, keep=True)
+    assert kept.again
+    assert not first.again
+    assert (kept.text, kept.content, kept.paths) == (first.text, first.content, first.paths)
+    assert page.stat().st_mtime_ns == before
+    assert not take_report(context).again, "asked for by its own command"
+    assert "digest" not in str(look_at(context.folder.path))
+    for more in (
+        "title = 'Another title'",
+        "observed = [0.2, -0.3, 0.25, -0.3]",
+        "derived = {'sum': lambda phi: phi['a'] + phi['b']}",
+        "derived = {'sum': lambda phi: phi['a'] - phi['b']}",
+        "held_out = 0.2",
+        "seed = 1\ndel simulator\nsimulations = "
+        f"eande.Simulations.open({str(context.folder.store)!r})",
+    ):
+        changed = context_of(write_study(tmp_path, more=f"predicted = 0\n{more}"))
+        assert not take_report(changed, keep=True).again, more
+        assert take_report(changed, keep=True).again, more
+    page.write_text(page.read_text() + " ")
+    assert not take_report(changed, keep=True).again
+    take_fit(changed, {"epochs": 2})
+    assert not take_report(changed, keep=True).again
 
 
 def test_a_simulator_of_another_law_is_seen_near_the_observation(tmp_path):

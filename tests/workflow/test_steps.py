@@ -12,6 +12,7 @@ import eande
 from eande.foundations.checks import InputError
 from eande.foundations.locks import locked
 from eande.workflow import steps
+from eande.workflow.calibrate import take_calibrate
 from eande.workflow.folder import LAYOUT, run_folder
 from eande.workflow.run import take_all
 from eande.workflow.steps import (
@@ -286,7 +287,7 @@ def test_a_network_of_the_users_own_is_found_in_the_study(tmp_path):
     [
         (json.dumps({"layout": LAYOUT + 1}), "got 2: it was made by a newer eande; --run FOLDER"),
         (json.dumps({"layout": "x"}), "got 'x': it is damaged"),
-        ("{", "expected the record of a run, got something damaged"),
+        ("{", "expected the record of a run, got something damaged .*; without it .* move it away"),
         (json.dumps({"layout": LAYOUT, "study": 3}), "study: expected `str`, got 3"),
     ],
 )
@@ -295,6 +296,48 @@ def test_a_folder_of_another_layout_is_refused(content, message, context):
     (context.folder.path / "run.json").write_text(content)
     with pytest.raises(InputError, match=message):
         take_simulate(context, n=10)
+
+
+def test_without_its_record_a_run_goes_on_from_what_is_there(context):
+    take_simulate(context)
+    take_fit(context)
+    before = weights(context)
+    (context.folder.path / "run.json").unlink()
+    assert take_simulate(context).again
+    take_fit(context)
+    assert torch.equal(weights(context), before)
+
+
+def test_damaged_results_are_made_again(context):
+    take_simulate(context)
+    take_fit(context)
+    for step in (lambda: take_sample(context, n=100)[0], lambda: take_diagnose(context)):
+        for path in step().paths:
+            # What a file says of itself, its date, differs.
+            size = path.stat().st_size
+            path.write_text("x")
+            assert not step().again
+            assert path.stat().st_size == pytest.approx(size, rel=0.1)
+        assert step().again
+
+
+def test_a_damaged_model_is_made_again_by_the_command_that_is_named(context):
+    take_simulate(context)
+    take_fit(context)
+    before = weights(context)
+    content = context.folder.model.read_bytes()
+    for damaged in (b"x", content[:-1] + bytes([content[-1] ^ 1])):
+        context.folder.model.write_bytes(damaged)
+        with pytest.raises(InputError, match=r"to make it again type: eande fit point.py"):
+            take_sample(context, n=100)
+        assert not take_fit(context).again
+        assert torch.equal(weights(context), before)
+    take_calibrate(context, n=100)
+    context.folder.calibrated.write_bytes(b"x")
+    with pytest.raises(InputError, match=r"to make it again type: eande calibrate point.py"):
+        take_sample(context, n=100)
+    take_calibrate(context, n=100)
+    take_sample(context, n=100)
 
 
 def test_two_commands_do_not_work_in_one_folder(context):
@@ -318,14 +361,28 @@ def test_a_run_may_lie_elsewhere(context, tmp_path):
 
 def test_a_changed_prior_is_refused_by_every_step_that_uses_the_simulations(context):
     take_simulate(context, n=50)
+    take_fit(context, {"epochs": 1})
     text = context.study.path.read_text()
     context.study.path.write_text(text.replace("([-1, -1], [1, 1]", "([-1, -1], [1, 2]"))
     changed = context_of(context.study.path)
-    for take in (take_simulate, take_fit, take_diagnose):
+    for take in (take_simulate, take_fit, take_sample, take_diagnose):
         with pytest.raises(InputError, match=r"expected the prior from which .*got a changed one"):
             take(changed)
     context.study.path.write_text(text)
     assert take_simulate(context_of(context.study.path), n=50).again
+
+
+def test_a_changed_prior_of_simulations_that_exist_names_the_fit(tmp_path):
+    more = """
+    phi = prior.sample(100, seed=0).numpy()
+    simulations = eande.Simulations.from_arrays(phi, np.tile(phi, 2))
+    del simulator
+    """
+    context = context_of(write_study(tmp_path, more=more))
+    take_fit(context, {"epochs": 1})
+    wider = edited(context, "prior = eande.BoxPrior([-2, -2], [2, 2], names=['a', 'b'])")
+    with pytest.raises(InputError, match=r"got a changed one; undo .*type: eande fit point.py$"):
+        take_sample(wider)
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,14 @@
 
 import subprocess
 import sys
+import warnings
 
 import numpy as np
 import pytest
 import torch
 
 import eande
-from eande.foundations.checks import InputError
+from eande.foundations.checks import EandeWarning, InputError
 from eande.workflow.study import read_observation, read_study
 from eande.workflow.template import write_template
 from helpers.small_studies import write_study
@@ -51,6 +52,31 @@ def test_what_is_wrong_is_said_in_one_line(more, without, message, tmp_path):
     with pytest.raises(InputError, match=message) as caught:
         read_study(path)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("more", "without", "said"),
+    [
+        ("obsreved = [1.0] * 4", ["observed"], r"obsreved is no .*; did you mean observed\?"),
+        ("settigns = settings", ["settings"], r"settigns is no .*; did you mean settings\?"),
+        ("def view(y, generator): return y", [], r"view is no .*; did you mean views\?"),
+    ],
+)
+def test_a_misspelt_name_is_told(more, without, said, tmp_path):
+    path = write_study(tmp_path, more=f"{more.replace('settings', 'eande.FitSettings()')}")
+    path.write_text(path.read_text() + "".join(f"\ndel {name}" for name in without))
+    with pytest.warns(EandeWarning, match=rf"point.py: {said}"):
+        read_study(path)
+
+
+@pytest.mark.parametrize(
+    "more",
+    ["obsreved = 3", "def simulation(): pass", "observe = len", "N = 3\nnames = ['a', 'b']"],
+)
+def test_names_that_a_study_may_have_beside_its_own_are_not_told(more, tmp_path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        read_study(write_study(tmp_path, more=more))
 
 
 def test_what_is_no_study_is_refused(tmp_path):

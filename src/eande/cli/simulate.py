@@ -1,11 +1,13 @@
 """``eande simulate``: fill the store of a run."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
 from eande.cli.steps import begin, tell
 from eande.cli.terminal import DebugOption, JsonOption, RunOption, StudyFile, errors_in_one_line
+
+Redo = Literal["damaged", "failed"]
 
 
 def simulate(
@@ -20,6 +22,10 @@ def simulate(
     dask: Annotated[
         str | None, typer.Option(metavar="ADDRESS", help="Address of a dask scheduler.")
     ] = None,
+    redo: Annotated[
+        Redo | None,
+        typer.Option(help="Simulate again what is damaged in the store, or what failed."),
+    ] = None,
     run: RunOption = None,
     machine: JsonOption = False,
     debug: DebugOption = False,
@@ -33,7 +39,7 @@ def simulate(
         from eande.workflow.steps import take_simulate
 
         context = begin(study, run, machine=machine)
-        taken = take_simulate(context, n=n, executor=_executor(workers, dask))
+        taken = take_simulate(context, n=n, executor=_executor(workers, dask), redo=redo)
         tell(taken, "fit", study, run, machine=machine)
 
 

@@ -49,6 +49,10 @@ Part = TypeVar("Part", bound=nn.Module)
 _LARGEST_PRIOR = 2**28
 
 
+class AnotherPrior(InputError):
+    """The prior handed over is not the one that a model was trained under."""
+
+
 class _Given(NamedTuple):
     """What the user passes again because no file holds it; None for what was not passed."""
 
@@ -408,7 +412,7 @@ def _check_prior(stored: _Stored, given: Any) -> Prior:
         return as_prior(kept)
     used = as_prior(given)
     if kept is not None and not same_law(kept, used):
-        raise InputError(
+        raise AnotherPrior(
             f"{where}: expected the prior it was trained under, or none, got another; "
             "posterior(y, prior=...) takes another prior"
         )

@@ -19,7 +19,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import Progress
 
 from eande.foundations.checks import (
     EandeWarning,
@@ -57,6 +57,7 @@ from eande.reporting.sections.training import training
 from eande.reporting.words import listed
 from eande.simulation.read.simulations import Simulations
 from eande.simulation.read.views import View, fixed_views
+from eande.simulation.run.bars import columns
 from eande.simulation.run.blocks import SimulationError, Simulator
 
 # Parts in their order: the key and title of the section that each belongs to, and what it adds.
@@ -215,6 +216,21 @@ def report(
     return Report(target, json_path, head["title"], tuple(verdict for verdict, _ in found))
 
 
+def read_report(path: Path) -> Report:
+    """Return a report that was written before.
+
+    Args:
+        path: of the page.
+    """
+    json_path = path.with_suffix(".json")
+    found = read_json(json_path, "the data of a report")
+    verdicts = tuple(
+        Verdict(one["question"], one["state"], one["found"], one["advice"])
+        for one in found["verdicts"]
+    )
+    return Report(path, json_path, found["title"], verdicts)
+
+
 def _as_target(path: object) -> Path:
     """Return where the page is to be, or refuse it before any work."""
     target = as_path("path", path)
@@ -291,13 +307,7 @@ def _check_simulations(name: str, simulations: Simulations | None, given: Given)
 def _sections(given: Given, *, progress: bool) -> list[Section]:
     """Make all sections, one part after the other."""
     sections: dict[str, Section] = {}
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, disable=not progress, transient=True) as bar:
+    with Progress(*columns(elapsed=True), disable=not progress, transient=True) as bar:
         task = bar.add_task("report", total=len(PARTS))
         for key, title, part in PARTS:
             bar.update(task, description=f"report: {title}")

@@ -4,6 +4,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 # Of a table: digits of a standard deviation.
 _DIGITS = 2
 _MOST_DECIMALS = 8
@@ -152,6 +154,8 @@ def flattened(value: Mapping[str, Any], prefix: str = "", level: int = 0) -> lis
     Example:
         >>> flattened({"fit": {"seed": 0, "epochs": None}, "command": "eande run study.py"})
         [('fit.seed', '0'), ('fit.epochs', 'none'), ('command', 'eande run study.py')]
+        >>> flattened({"laws": [{"kind": "box", "low": [0.6000000238418579]}]})
+        [('laws.1.kind', 'box'), ('laws.1.low', '0.6')]
     """
     found: list[tuple[str, str]] = []
     for name, one in value.items():
@@ -159,7 +163,20 @@ def flattened(value: Mapping[str, Any], prefix: str = "", level: int = 0) -> lis
         if isinstance(one, Mapping) and level < _DEEPEST:
             found += flattened(one, f"{full}.", level + 1)
         elif isinstance(one, list | tuple):
-            found.append((full, ", ".join(map(str, one))))
+            if level < _DEEPEST and any(isinstance(part, Mapping) for part in one):
+                parts = {str(place): part for place, part in enumerate(one, 1)}
+                found += flattened(parts, f"{full}.", level + 1)
+            else:
+                found.append((full, ", ".join(map(_plain, one))))
         else:
-            found.append((full, "none" if one is None else str(one)))
+            found.append((full, _plain(one)))
     return found
+
+
+def _plain(value: Any) -> str:
+    """Write a value; one of single precision with the digits that it has."""
+    if isinstance(value, float):
+        with np.errstate(over="ignore"):
+            single = np.float32(value)
+        return str(single if float(single) == value else value)
+    return "none" if value is None else str(value)

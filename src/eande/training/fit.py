@@ -15,13 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import Progress
 from torch import nn
 
 from eande.foundations.checks import EandeWarning, InputError, check_count, show_shape
@@ -36,6 +30,7 @@ from eande.similarities.prior_only import PriorOnly
 from eande.similarities.similarity import Similarity
 from eande.simulation.read.simulations import Simulations
 from eande.simulation.read.views import View
+from eande.simulation.run.bars import columns
 from eande.training.build import Networks, check_members
 from eande.training.checkpoints import using
 from eande.training.order import look_like_sets
@@ -290,8 +285,7 @@ def _make_fabric(settings: FitSettings) -> "Fabric":
 def _progress(shown: bool) -> Any:
     if not shown:
         return nullcontext()
-    text = TextColumn("{task.description}")
-    return Progress(text, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    return Progress(*columns(remaining=True))
 
 
 def _finish(run: Run, state: TrainingState[EmbedAndEmulate]) -> EmbedAndEmulate:

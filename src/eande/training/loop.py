@@ -207,8 +207,9 @@ class Loop(Generic[Model]):
             return
         reached = ""
         if math.isfinite(state.best_score):
-            reached = f", held-out {state.best_score:.3f} nats"
-        self.bar.update(shown, completed=state.epoch, description=label + reached)
+            # First, for a narrow terminal cuts the end.
+            reached = f"held-out {state.best_score:.3f} nats, "
+        self.bar.update(shown, completed=state.epoch, description=reached + label)
 
     def _ended(self, state: TrainingState[Model]) -> bool:
         """Return whether a run ends before its time: its best moment is long past."""

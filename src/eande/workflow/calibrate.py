@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from eande.calibration.calibrate import Calibration, calibrate
-from eande.foundations.checks import InputError, check_count
+from eande.foundations.checks import InputError
 from eande.foundations.files import digest_file, digest_of, write_json
 from eande.foundations.seeds import derive_seed
 from eande.simulation.read.simulations import Simulations
@@ -15,9 +15,11 @@ from eande.simulation.store.provenance import describe_prior
 from eande.workflow.steps import (
     Context,
     Taken,
+    check_extent,
     check_simulator,
     extent,
     halves,
+    is_whole,
     load_model,
     parts,
 )
@@ -57,6 +59,7 @@ def take_calibrate(context: Context, *, n: int | None = None, executor: Any = No
         fitted = digest_file(folder.model)
         inputs = digest_of(model=fitted, fresh=fresh.fingerprint())
         again = folder.is_done("calibrate", inputs, folder.calibrated, folder.calibration)
+        again = again and is_whole(folder.calibrated)
         calibrated, info = calibrate(
             model, fresh, views=context.study.views, progress=context.progress
         )
@@ -89,7 +92,7 @@ def _fresh(context: Context, n: int | None, executor: Any) -> Simulations:
     store = folder.fresh(digest_of(simulator=simulator, prior=describe_prior(study.prior)))
     if n is None:
         n = max(extent(store), min(_MOST, max(_FEWEST, round(_SHARE * study.n))))
-    check_count("n", n, 1)
+    check_extent(store, n)
     return simulate(
         study.simulator,
         study.prior,

@@ -36,6 +36,8 @@ from eande.foundations.paths import as_path
 from eande.workflow.study import Study
 
 LAYOUT = 1
+# The figure of a step that is a digest of what it wrote, and nothing for people.
+DIGEST = "digest"
 _RECORD = "run.json"
 # A record is read and written in far less.
 _SECONDS_TO_LOCK = 60.0
@@ -115,17 +117,15 @@ class RunFolder:
         path = self.path / _RECORD
         if not path.exists():
             return None
-        content = read_json(path, "the record of a run")
-        layout = content.get("layout")
-        if layout != LAYOUT:
-            # Before anything else: another layout has other fields.
-            newer = isinstance(layout, int) and layout > LAYOUT
-            remedy = "it was made by a newer eande" if newer else "it is damaged"
+        try:
+            return _read_record(path)
+        except _Newer:
+            raise
+        except InputError as error:
             raise InputError(
-                f"{path}: expected a run of layout {LAYOUT}, got {layout!r}: {remedy}; "
-                "--run FOLDER takes another folder"
-            )
-        return as_document(path, content, RunRecord)
+                f"{error}; without it the same commands go on from what lies beside it, so move "
+                "it away, or take another folder by --run FOLDER"
+            ) from None
 
     def step(self, name: str) -> StepRecord | None:
         """Return the record of a step; None where it was not taken."""
@@ -178,3 +178,24 @@ def run_folder(study: Study, given: str | Path | None = None) -> RunFolder:
     if path.exists() and not path.is_dir():
         raise InputError(f"run: expected a folder, got the file {path}")
     return RunFolder(path)
+
+
+class _Newer(InputError):
+    """A record was written by a newer eande."""
+
+
+def _read_record(path: Path) -> RunRecord:
+    """Read ``run.json``."""
+    content = read_json(path, "the record of a run")
+    layout = content.get("layout")
+    # Before anything else: another layout has other fields.
+    if isinstance(layout, int) and layout > LAYOUT:
+        raise _Newer(
+            f"{path}: expected a run of layout {LAYOUT}, got {layout!r}: it was made by a newer "
+            "eande; --run FOLDER takes another folder"
+        )
+    if layout != LAYOUT:
+        raise InputError(
+            f"{path}: expected a run of layout {LAYOUT}, got {layout!r}: it is damaged"
+        )
+    return as_document(path, content, RunRecord)

@@ -13,7 +13,7 @@ from eande.inference.saving import ModelFile
 from eande.reporting.document import KIND
 from eande.simulation.read.entry import import_xarray, reading
 from eande.simulation.read.simulations import Simulations
-from eande.workflow.folder import RunFolder
+from eande.workflow.folder import DIGEST, RunFolder, StepRecord
 from eande.workflow.study import read_study
 
 
@@ -102,7 +102,7 @@ def _run(folder: RunFolder) -> dict[str, Any]:
     assert record is not None
     found: dict[str, Any] = {"study": record.study}
     for name, step in record.steps.items():
-        figures = ", ".join(f"{key} {_short(x)}" for key, x in step.figures.items() if x)
+        figures = ", ".join(f"{key} {_short(x)}" for key, x in _figures(step) if x)
         if step.figures.get("alarms") == []:
             figures = "no alarm"
         found[name] = f"{step.date}  {figures}"
@@ -110,6 +110,11 @@ def _run(folder: RunFolder) -> dict[str, Any]:
         if what.exists():
             found[what.name] = str(what)
     return found
+
+
+def _figures(step: StepRecord) -> list[tuple[str, Any]]:
+    """Return what a step found, for people."""
+    return [(key, value) for key, value in step.figures.items() if key != DIGEST]
 
 
 def _short(value: Any) -> str:

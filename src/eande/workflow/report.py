@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from eande.foundations.files import digest_file, digest_of
+from eande.foundations.provenance import provenance
 from eande.foundations.seeds import derive_seed
 from eande.inference.model import EmbedAndEmulate
 from eande.inference.predict import predict
-from eande.reporting.report import report
+from eande.reporting.report import Report, read_report, report
 from eande.simulation.read.simulations import Simulations
+from eande.simulation.store.provenance import describe_simulator, digest_simulator
+from eande.workflow.folder import DIGEST, RunFolder
 from eande.workflow.steps import (
     Context,
     Taken,
@@ -20,6 +23,9 @@ from eande.workflow.steps import (
     the_model,
 )
 
+_STEP = "report"
+# Of failures, as many as there can be.
+_REASONS = 1_000_000
 # Simulations from the posterior: this share of those trained on, from so many to so many.
 _SHARE = 0.1
 _FEWEST = 200
@@ -31,8 +37,9 @@ def take_report(
     *,
     executor: Any = None,
     of: tuple[Simulations, Simulations | None] | None = None,
+    keep: bool = False,
 ) -> Taken:
-    """Write the report of a run: always anew, for it says when and by which command.
+    """Write the report of a run: anew, for it says when and by which command.
 
     Simulations from the posterior of the observation are made first, into a store of their own:
     they are not made again.
@@ -41,15 +48,19 @@ def take_report(
         context: study and folder.
         executor: where to simulate, as for :func:`eande.simulate`.
         of: simulations that the model was fitted to, and those that check it; None for the run's.
+        keep: whether to keep a report that was made from the same things.
     """
-    study = context.study
+    study, folder = context.study, context.folder
     train, held_out = of or (parts(context)[0], checking(context))
     model = the_model(context)
     observed = None if study.observed is None else as_seen(context, model, study.observed)
-    with context.folder.alone():
+    with folder.alone():
+        inputs = _inputs(context, train, held_out)
+        if keep and folder.is_done(_STEP, inputs, folder.report) and _is_as_written(folder):
+            return _taken(read_report(folder.report), again=True)
         made = report(
             model,
-            context.folder.report,
+            folder.report,
             observed=observed,
             held_out=held_out,
             simulations=train,
@@ -63,9 +74,51 @@ def take_report(
             progress=context.progress,
         )
         alarms = [verdict.question for verdict in made.alarms]
-        context.remember("report", "", alarms=alarms)
+        context.remember(_STEP, inputs, alarms=alarms, **{DIGEST: _digest(folder)})
+    return _taken(made, again=False)
+
+
+def _taken(made: Report, *, again: bool) -> Taken:
     content = {"verdicts": [vars(verdict) for verdict in made.verdicts]}
-    return Taken("report", str(made), [made.path, made.json_path], content)
+    return Taken("report", str(made), [made.path, made.json_path], content, again=again)
+
+
+def _inputs(context: Context, train: Simulations, held_out: Simulations | None) -> str:
+    """Return a digest of all that a report depends on, but for the date and the command."""
+    study, folder = context.study, context.folder
+    record = folder.record()
+    steps = {} if record is None else record.steps
+    by = provenance()
+    functions = {"views": study.views, "simulator": study.simulator, **study.derived}
+    return digest_of(
+        steps={name: step.inputs for name, step in steps.items() if name != _STEP},
+        model=digest_file(folder.model_in_use()),
+        simulations=[
+            None if one is None else [one.fingerprint(), one.failures.commonest(_REASONS)]
+            for one in (train, held_out)
+        ],
+        observed=None if study.observed is None else study.observed.tolist(),
+        functions={
+            name: [digest_simulator(one), describe_simulator(one)]
+            for name, one in functions.items()
+            if one is not None
+        },
+        settings=study.settings.describe(),
+        words=[str(study.path), study.title, study.about],
+        numbers=[study.seed, study.n, study.predicted],
+        made_by=[by["commit"], by["python"], by["versions"]],
+    )
+
+
+def _digest(folder: RunFolder) -> str:
+    paths = (folder.report, folder.report.with_suffix(".json"))
+    return digest_of(files=[digest_file(path) if path.exists() else None for path in paths])
+
+
+def _is_as_written(folder: RunFolder) -> bool:
+    """Return whether page and document are those of the last report."""
+    step = folder.step(_STEP)
+    return step is not None and step.figures.get(DIGEST) == _digest(folder)
 
 
 def predictions(
@@ -104,7 +157,7 @@ def _provenance(context: Context) -> dict[str, Any]:
     taken = {
         f"step {name}": f"{step.command} ({step.date})"
         for name, step in steps.items()
-        if name != "report"
+        if name != _STEP
     }
     return {
         "study": str(context.study.path),

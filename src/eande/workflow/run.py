@@ -49,4 +49,4 @@ def take_all(
         yield take_diagnose(context)
     else:
         yield Taken("diagnose", f"not diagnosed: {missing}", [])
-    yield take_report(context, executor=workers)
+    yield take_report(context, executor=workers, keep=True)

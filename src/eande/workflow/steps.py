@@ -15,31 +15,33 @@ from typing import Any
 
 import torch
 from rich.markup import escape
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    SpinnerColumn,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import Progress, SpinnerColumn
 from torch import Tensor, nn
 
 from eande.diagnostics.diagnose import diagnose
 from eande.diagnostics.diagnosis import Diagnosis
 from eande.foundations.checks import InputError, check_count, check_finite, show_shape
-from eande.foundations.files import digest_file, digest_of, replacing, storing, write_json
+from eande.foundations.files import (
+    digest_file,
+    digest_of,
+    read_json,
+    read_tensors,
+    replacing,
+    storing,
+    write_json,
+)
 from eande.foundations.seeds import derive_seed
-from eande.inference.loading import load
+from eande.inference.loading import AnotherPrior, load
 from eande.inference.model import EmbedAndEmulate
 from eande.inference.posterior import Posterior
 from eande.inference.summary import Summary
 from eande.networks.choose import encoder_in_words
 from eande.priors.prior import Prior
 from eande.similarities.prior_only import PriorOnly
+from eande.simulation.read.entry import import_xarray, reading
 from eande.simulation.read.simulations import Simulations, first_of_groups
 from eande.simulation.read.views import fixed_views
+from eande.simulation.run.bars import columns
 from eande.simulation.simulate import simulate
 from eande.simulation.store.provenance import (
     check_same_call,
@@ -106,17 +108,20 @@ class Context:
         self.folder.remember(self.study, step, inputs, command=self.command, figures=figures)
 
 
-def take_simulate(context: Context, *, n: int | None = None, executor: Any = None) -> Taken:
+def take_simulate(
+    context: Context, *, n: int | None = None, executor: Any = None, redo: str | None = None
+) -> Taken:
     """Simulate into the run's store; what is there already is kept, a larger ``n`` extends it.
 
     Args:
         context: study and folder.
         n: number of simulations; None for the study's, or what the store has if that is more.
         executor: as for :func:`eande.simulate`.
+        redo: what to simulate again, as for :func:`eande.simulate`.
     """
     study, folder = context.study, context.folder
     if study.simulations is not None:
-        if n is not None or executor is not None:
+        if n is not None or executor is not None or redo is not None:
             raise InputError(
                 "simulate: expected a study with a simulator, got one whose simulations exist "
                 "already"
@@ -129,8 +134,8 @@ def take_simulate(context: Context, *, n: int | None = None, executor: Any = Non
     check_prior(context)
     if n is None:
         n = max(study.n, extent(folder.store))
-    check_count("n", n, 1)
-    there = folder.store.exists()
+    check_extent(folder.store, n)
+    there = folder.store.exists() and redo is None
     if there:
         before = len(Simulations.open(folder.store)) if extent(folder.store) == n else -1
     folder.path.mkdir(parents=True, exist_ok=True)
@@ -143,6 +148,7 @@ def take_simulate(context: Context, *, n: int | None = None, executor: Any = Non
         store=folder.store,
         executor=executor,
         seed=study.seed,
+        redo=redo,
         progress=context.progress,
     )
     _check_observed(study, simulations)
@@ -167,7 +173,7 @@ def take_fit(context: Context, overrides: Mapping[str, Any] | None = None) -> Ta
     settings = fit_settings(study, overrides or {})
     inputs = _fit_inputs(study, train, settings)
     with folder.alone():
-        again = folder.is_done("fit", inputs, folder.model)
+        again = folder.is_done("fit", inputs, folder.model) and is_whole(folder.model)
         if not again:
             model = fit(
                 train,
@@ -239,15 +245,8 @@ def take_sample(
     model = the_model(context)
     seed = study.seed if seed is None else seed
     taken = []
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
-    bar = Progress(*columns, disable=not context.progress, transient=True)
+    shown = (SpinnerColumn(), *columns(elapsed=True, remaining=True))
+    bar = Progress(*shown, disable=not context.progress, transient=True)
     with context.folder.alone(), bar:
         task = bar.add_task("sampling", total=len(observations))
         for name, y in observations.items():
@@ -272,7 +271,7 @@ def _sample_one(
     path = folder.samples / f"{name}.nc"
     table = folder.samples / f"{name}.json"
     step = f"sample {name}"
-    again = folder.is_done(step, inputs, path, table)
+    again = folder.is_done(step, inputs, path, table) and _can_be_read(path, table)
     posterior = posterior_of(context, model, y)
     # The summary is of the same samples: same number, same seed.
     summary = posterior.summary(samples=n, seed=seed, derived=context.study.derived)
@@ -295,6 +294,7 @@ def take_diagnose(context: Context) -> Taken:
     inputs = digest_of(model=digest_file(folder.model_in_use()), held_out=held_out.fingerprint())
     with folder.alone():
         again = folder.is_done("diagnose", inputs, folder.diagnosis)
+        again = again and _can_be_read(folder.diagnosis)
         found = run_diagnosis(context, model, held_out)
         content = describe_diagnosis(found)
         if not again:
@@ -428,11 +428,36 @@ def load_model(context: Context, path: Path) -> EmbedAndEmulate:
     if prior is None and context.folder.step("rounds") is None:
         # Of rounds the file knows the prior: that of the study, cut off.
         prior = context.study.prior
-    return load(
-        path,
-        encoder=encoder if isinstance(encoder, nn.Module) else None,
-        prior=prior,
-    )
+    name = context.study.path.name
+    try:
+        return load(
+            path,
+            encoder=encoder if isinstance(encoder, nn.Module) else None,
+            prior=prior,
+        )
+    except AnotherPrior:
+        # Where there are simulations from the prior, no fit is the remedy: this says so.
+        check_prior(context)
+        raise InputError(
+            f"{name}: expected the prior under which {path} was trained, got a changed one; undo "
+            f"the change, or type: eande fit {name}"
+        ) from None
+    except InputError as error:
+        if is_whole(path):
+            raise
+        command = "calibrate" if path == context.folder.calibrated else "fit"
+        if context.folder.step("rounds") is not None:
+            command = "rounds"
+        raise InputError(f"{error}; to make it again type: eande {command} {name}") from None
+
+
+def is_whole(path: Path) -> bool:
+    """Return whether the file of a model is as it was written."""
+    try:
+        read_tensors(path, "model")
+    except InputError:
+        return False
+    return True
 
 
 def posterior_of(context: Context, model: EmbedAndEmulate, y: Tensor) -> Posterior:
@@ -577,6 +602,17 @@ def extent(store: Path) -> int:
     return Store(store).about.extents[-1] if store.exists() else 0
 
 
+def check_extent(store: Path, n: int) -> None:
+    """Refuse fewer simulations than a store is made for, and say what gives them."""
+    check_count("n", n, 1)
+    have = extent(store)
+    if n < have:
+        raise InputError(
+            f"n: expected at least {have}, what {store} is made for, got {n}; without -n all of "
+            "them are taken, and --run FOLDER starts another run with fewer"
+        )
+
+
 def _fit_inputs(study: Study, train: Simulations, settings: FitSettings) -> str:
     """Return a digest of all that a fit depends on."""
     call = call_fingerprint(
@@ -614,6 +650,20 @@ def _count(simulations: Simulations) -> str:
     failed = len(simulations.failures)
     more = f" ({failed:,} more failed)" if failed else ""
     return f"{len(simulations):,} simulations{more}"
+
+
+def _can_be_read(*paths: Path) -> bool:
+    """Return whether results of a step, NetCDF or JSON, are not damaged."""
+    try:
+        for path in paths:
+            if path.suffix == ".json":
+                read_json(path, "a result")
+            else:
+                with reading(path), import_xarray("samples").open_dataset(path) as dataset:
+                    dataset.load()
+    except InputError:
+        return False
+    return True
 
 
 def _write_samples(path: Path, dataset: Any) -> None:

@@ -9,10 +9,12 @@ study.py`` would.
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import importlib.util
 import inspect
 import sys
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from io import BytesIO
@@ -25,6 +27,7 @@ import numpy as np
 import torch
 
 from eande.foundations.checks import (
+    EandeWarning,
     InputError,
     as_float_tensor,
     check_at_least,
@@ -49,6 +52,29 @@ from eande.training.settings import FitSettings
 
 _N = 2_000
 _HELD_OUT = 0.1
+# The names that a study may have.
+_NAMES = (
+    "prior",
+    "simulator",
+    "simulations",
+    "observed",
+    "views",
+    "encoder",
+    "similarity",
+    "settings",
+    "n",
+    "seed",
+    "held_out",
+    "predicted",
+    "derived",
+    "title",
+)
+# A study has one of them.
+_EITHER = {"simulator", "simulations"}
+# What else may be a function or a class; the others are values.
+_CALLED = {"simulator", "views", "encoder", "similarity", "prior"}
+# From this likeness on, of 1 at most, a name is taken for another one misspelt.
+_ALIKE = 0.8
 # What a file of an observation may be.
 _READERS = (".npy", ".npz", ".csv", ".txt", ".nc")
 _LARGEST_TABLE = 2**30
@@ -109,6 +135,7 @@ def read_study(path: str | Path) -> Study:
     """
     path = as_path("study", path)
     values = vars(_run(path))
+    _warn_of_misspelt(path, values)
     try:
         return _check(path, values)
     except InputError as error:
@@ -221,6 +248,23 @@ def _check(path: Path, values: Mapping[str, Any]) -> Study:
         predicted=predicted,
         derived=derived,
     )
+
+
+def _warn_of_misspelt(path: Path, values: Mapping[str, Any]) -> None:
+    """Tell of a name that the study does not read, where it lacks one very like it."""
+    lacking = [name for name in _NAMES if name not in values]
+    if not _EITHER.issubset(lacking):
+        lacking = [name for name in lacking if name not in _EITHER]
+    for name, value in values.items():
+        if name in _NAMES or name.startswith("_") or isinstance(value, ModuleType):
+            continue
+        near = difflib.get_close_matches(name, lacking, n=1, cutoff=_ALIKE)
+        if near and (near[0] in _CALLED or not callable(value)):
+            warnings.warn(
+                f"{path.name}: {name} is no name that a study reads; did you mean {near[0]}?",
+                EandeWarning,
+                stacklevel=3,
+            )
 
 
 def _words(path: Path, values: Mapping[str, Any]) -> tuple[str, str]:

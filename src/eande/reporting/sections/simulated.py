@@ -33,7 +33,7 @@ def simulated(given: Given, section: Section) -> None:
             f"{different:,} different parameters."
         )
         section.data["held out"] = len(given.held_out)
-    rows = flattened(given.model.prior.describe())
+    rows = [("prior", str(given.model.prior)), *flattened(given.model.prior.describe())]
     table = Table("As the model’s file describes it", ["", ""], rows, numbers=False)
     section.blocks.append(Folded("The prior", [table]))
 

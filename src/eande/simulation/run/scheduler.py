@@ -184,11 +184,10 @@ class Scheduler:
         if self.ended < enough or failed <= self._failure_limit * self.ended:
             return
         path = self._collector.path
-        kept = (
-            f"; {path} keeps the rest, and redo='failed' tries the failed ones again"
-            if path
-            else ""
-        )
+        kept = ""
+        if path:
+            again = "redo='failed' (eande simulate STUDY --redo failed)"
+            kept = f"; {path} keeps the rest, and {again} tries the failed ones again"
         raise SimulationError(
             f"{failed} of {self.ended} simulations failed, more than "
             f"failure_limit={self._failure_limit:g} allows: "

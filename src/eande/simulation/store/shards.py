@@ -34,7 +34,10 @@ _MISSING = np.iinfo(np.uint64).max
 # each piece a number.
 _RECORD_BYTES = 4_096
 _REASON_BYTES = 4_096
-REMEDY = "simulate(…, redo='damaged') simulates what is damaged again"
+REMEDY = (
+    "simulate(…, redo='damaged'), of a study's run eande simulate STUDY --redo damaged, simulates "
+    "what is damaged again"
+)
 
 
 class Damaged(Exception):
