@@ -7,6 +7,7 @@ import resource
 import subprocess
 import sys
 
+import distributed
 import pytest
 from typer.testing import CliRunner
 
@@ -174,6 +175,8 @@ def test_a_dask_cluster_that_is_not_there_is_said(tmp_path):
     study = write_study(tmp_path)
     said = refused("simulate", str(study), "--dask", "nonsense://nowhere")
     assert "expected the address of a scheduler" in said
+    with pytest.raises(ValueError, match="No global client"):
+        distributed.get_client()
 
 
 def test_an_error_is_one_line_and_with_debug_its_trace(tmp_path):

@@ -55,7 +55,8 @@ def _executor(workers: int | None, dask: str | None) -> Any:
     from eande.foundations.checks import InputError
 
     try:
-        return Client(dask, timeout="20s")
+        # One that finds nobody would stay the default of all that uses dask.
+        return Client(dask, timeout="20s", set_as_default=False)
     except (OSError, ValueError) as error:
         raise InputError(
             f"dask: expected the address of a scheduler, got {dask!r} ({error})"
