@@ -77,7 +77,7 @@ def test_every_sampler_gives_the_posterior(model, sampler, options):
     assert torch.allclose(samples.std(0), torch.full((2,), SIGMA), atol=0.05)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_variational_posteriors_train_on_the_potential(model):
     torch.manual_seed(0)
     posterior = as_posterior(model, sample_with="vi").set_default_x(OBSERVED)
@@ -136,7 +136,7 @@ def test_separate_observations_need_as_many_rows(model):
         potential(torch.zeros(2, 2))
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_sbis_own_diagnostics_pass_the_exact_posterior(model):
     torch.manual_seed(1)
     prior = BoxUniform(-torch.ones(2), torch.ones(2))

@@ -49,7 +49,11 @@ def one_gaussian(shift: float) -> EmbedAndEmulate:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(
-    "make", [lambda shift: gaussian(shift=shift), one_gaussian], ids=["dot", "mixture"]
+    "make",
+    [
+        pytest.param(lambda shift: gaussian(shift=shift), id="dot"),
+        pytest.param(one_gaussian, id="mixture", marks=pytest.mark.slow),
+    ],
 )
 def test_a_shifted_model_is_moved_back(make):
     """The posterior's mean is off by 0.7 of its standard deviation: a quarter of a nat.
@@ -112,7 +116,7 @@ def test_without_it_a_model_stays_where_it_is():
     assert not eande.calibrate(both, pairs(300, 2), **AIMED)[1].aimed
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_replicates_count_as_one():
     data = pairs(100, 2)
     rows = torch.arange(100).repeat_interleave(5)

@@ -32,7 +32,10 @@ def test_ranks_among_samples_agree_with_those_among_draws():
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(("believed", "fault"), [(0.05, "too narrow"), (0.2, "too wide")])
+@pytest.mark.parametrize(
+    ("believed", "fault"),
+    [(0.05, "too narrow"), pytest.param(0.2, "too wide", marks=pytest.mark.slow)],
+)
 def test_ranks_among_samples_see_faults(believed, fault):
     found = in_samples(2, believed, 40)
     assert not found.passed

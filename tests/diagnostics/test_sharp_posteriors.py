@@ -69,6 +69,7 @@ def test_the_log_ratio_is_the_same_where_parameters_are_ranked_among_samples():
     torch.testing.assert_close(ranked.log_normalizer, weighed.log_normalizer)
 
 
+@pytest.mark.slow
 def test_ten_parameters_of_sixteen_nats_are_tested():
     model, simulated = gaussian(box(10), 0.1)
     assert diagnose(model, simulated(60, 0), draws=10_000, progress=False).passed

@@ -188,6 +188,7 @@ def test_held_out_simulations_of_another_shape_are_refused(small_model, tmp_path
         eande.report(small_model, tmp_path / "a.html", held_out=other, progress=False)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_progress_has_a_bar_over_the_sections(small_model, tmp_path):
     code = (
         "import sys, eande\n"

@@ -47,7 +47,6 @@ def test_ten_parameters_take_less_than_five_megabytes(tmp_path):
     report = reported(tmp_path / "ten.html", box(10))
     assert report.path.stat().st_size < 5_000_000
     assert report.json_path.stat().st_size < 5_000_000
-    print(report.path.stat().st_size, report.json_path.stat().st_size)
     found = document(report)["sections"]["inferred"]
     assert len(found["data"]["parameters"]) == 10
     assert found["figures"]

@@ -91,14 +91,9 @@ def test_every_sampler_of_a_posterior_serves_a_baseline(model, data):
     assert (radii[2].mean() - radii[0].mean()).abs() < error
 
 
-# The flow takes as long as the others together; that it trains is seen by ``model`` above.
-@pytest.mark.parametrize(
-    "kind",
-    [
-        pytest.param(kind, marks=pytest.mark.slow) if kind != "nre-c" else kind
-        for kind in baselines.BASELINES
-    ],
-)
+# That they train at all is seen by ``model`` above.
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", baselines.BASELINES)
 def test_the_common_loop_trains_encoder_and_head(kind, data, monkeypatch):
     """The loss falls, the weights of the best validation are returned, a seed gives one model."""
     tasks = []

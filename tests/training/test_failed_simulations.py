@@ -73,7 +73,7 @@ def failing_known():
     return prior, simulator, grid, y, log.softmax(1)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_failures_that_depend_on_parameters_do_not_bias_the_posterior():
     prior, simulator, grid, ys, exact = failing_known()
     with pytest.warns(eande.EandeWarning, match="failed"):
