@@ -8,7 +8,7 @@ Every method has its defaults. Three tasks of the common benchmark, 1,000 and 10
     fit         eande.fit; sbi's train()
     first       the first posterior after it, and its normalised log density at 1,000 parameters
     samples     10,000 of that posterior
-    posteriors  of 1,000 observations, and the log density of one parameter vector of each
+    posteriors  of 200 observations, and the log density of one parameter vector of each
     ranks       of 200 held-out pairs: eande.diagnose; sbi's run_sbc, among 1,000 samples each
 
 A ratio is sbi's seconds over ours: above 1 we are faster. sbi's NPE (NPE_C, a masked autoregressive
@@ -77,7 +77,7 @@ class Size:
     simulations: tuple[int, ...] = (1_000, 10_000)
     densities: int = 1_000
     samples: int = 10_000
-    posteriors: int = 1_000
+    posteriors: int = 200
     sbi_posteriors: int = 20
     ranked: int = 200
     sbi_ranked: int = 10
