@@ -128,6 +128,11 @@ def summarize_weighed(
             better = again.effective > found.effective[some]
             found.put(some[better], again.of(better))
             nearby[some[better]] = True
+    return _told(found, nearby, names, level)
+
+
+def _told(found: "_Numbers", nearby: Tensor, names: tuple[str, ...], level: float) -> list[Summary]:
+    """Return a summary of each datum, given its numbers and whether proposals gave them."""
     # All at once: every conversion is a call of its own to the device.
     mean, std = found.mean.float(), found.std.float()
     return [
