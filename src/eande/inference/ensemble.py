@@ -22,7 +22,7 @@ import operator
 from collections.abc import Iterator, Sequence
 from functools import reduce
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
@@ -30,6 +30,7 @@ from torch.nn import functional
 
 from eande.foundations.checks import InputError, show
 from eande.inference.guide import Guide
+from eande.inference.guide_network import GuideNetwork
 from eande.inference.model import EmbedAndEmulate
 from eande.inference.nearby import WeighedMembers, weigh_members
 from eande.inference.normalizer import PriorBank, estimate_normalizer
@@ -150,6 +151,8 @@ class JointEncoder(nn.Module):
         super().__init__()
         self.members = nn.ModuleList(members)
         self.gaps = all(member.takes_gaps for member in members)
+        # Of all members together; without it, those that members have of their own.
+        self.guide: GuideNetwork | None = None
         # Of the last data, as the members embedded them, and of the banks that knew the emulators:
         # who judges a model asks several times.
         self._last: tuple[list[Tensor], list[PriorBank], WeighedMembers] | None = None
@@ -183,9 +186,31 @@ class JointEncoder(nn.Module):
             # A bank is another one where a weight of its emulator is.
             if all(map(operator.is_, kept, banks)) and all(map(_same, known, data)):
                 return found
-        found = weigh_members(list(self._trained()), data, banks, fewest=_FEWEST)
+        found = weigh_members(
+            list(self._trained()), data, banks, fewest=_FEWEST, propose=self.propose
+        )
         self._last = (data, banks, found) if len(data[0]) <= _KEPT else None
         return found
+
+    def propose(self, data: Sequence[Tensor]) -> Guide | None:
+        """Return proposals for data as each member embeds them; None where nothing was learned.
+
+        They are one for each datum, or one for each member of each datum.
+        """
+        pairs = list(zip(self._trained(), data, strict=True))
+        if self.guide is not None:
+            features = torch.cat([member.similarity.features(f) for member, f in pairs], dim=1)
+            return self.guide.guide(features, pairs[0][0].prior)
+        own = [member.propose(f) for member, f in pairs]
+        known = [guide for guide in own if guide is not None]
+        return Guide.woven(known) if len(known) == len(own) else None
+
+    def with_guide(self, guide: GuideNetwork | None) -> Self:
+        """Return an encoder that shares the members and has that guide."""
+        other = copy.copy(self)
+        other._modules = dict(self._modules)
+        other.guide = guide
+        return other
 
     def by_draws(self, y: Tensor) -> Tensor:
         """Map data to the same without asking how many draws came near, as a CUDA graph must.

@@ -46,6 +46,10 @@ _SHARE_OF_PRIOR = 0.1
 _SHARE_OF_WHOLE = 0.4
 _SHARE_OF_WIDE = 0.2
 _TIMES_AS_WIDE = 2.0
+# A learned guide is checked by so many of the best prior draws. It comes too seldom to where these
+# lie if it takes e^3.4 = 30 draws for one of the posterior, by what they say.
+_BEST = 64
+_SELDOM = 3.4
 # A round at the posterior itself that makes weights by less than this factor more even is the last.
 _WORTHWHILE = 1.1
 
@@ -88,6 +92,9 @@ class Emulating(Protocol):
 
     def emulate_all(self, phi: Tensor) -> Tensor:
         """Emulate parameters, (m, D) → (m, n)."""
+
+    def propose(self, f: Tensor) -> Guide | None:
+        """Return proposals for embedded data (m, n); None where the model has learned no guide."""
 
 
 @dataclass(frozen=True)
@@ -279,6 +286,18 @@ class Guide(NamedTuple):
             torch.arange(data, device=self.mixture.location.device).repeat_interleave(each)
         )
 
+    def widened(self, times: Tensor) -> Guide:
+        """Return proposals that are so many times as wide, for each datum its own (m,)."""
+        rows = len(self.mixture.location)
+        wide = self.mixture.widened(times.repeat_interleave(rows // len(times)))
+        return self._replace(mixture=wide)
+
+    @classmethod
+    def woven(cls, guides: Sequence[Guide]) -> Guide:
+        """Return the proposals of several members for the same data: all of a datum, then on."""
+        rows = torch.arange(len(guides) * len(guides[0].mixture.location))
+        return cls.stacked(guides).of(rows.view(len(guides), -1).T.flatten())
+
     @classmethod
     def stacked(cls, guides: Sequence[Guide]) -> Guide:
         """Return the proposals for the data of several guides of one prior, in their order."""
@@ -405,6 +424,60 @@ def find_guides(
     assert best is not None
     rounds = number + (start is not None)
     return best._replace(rounds=rounds, evaluations=rounds * points)
+
+
+def follow_guide(
+    learned: Guide,
+    scores: Scores,
+    pool: Tensor,
+    pool_scores: Tensor,
+    *,
+    effort: Effort,
+    seed: int,
+) -> Guides:
+    """Return what a model has learned to propose, and others for those data that it fails for.
+
+    It fails where few of its draws are effective, and where it comes too seldom to where draws of
+    the prior say that the posterior is: of a mode that it has missed its own draws say nothing.
+
+    Args:
+        learned: the proposals.
+        scores: of the data.
+        pool: draws of the prior, by which proposals are checked, and where others begin, (N, D).
+        pool_scores: their scores (m, N), finite for one at least.
+        effort: how closely to look for others, and when not to.
+        seed: same seed and data, same proposals.
+    """
+    points = effort.points
+    x = learned.draw(points, derive_seed(seed, "learned"))
+    log_weight = learned.weigh(scores, x).log_weight
+    kept = Guides(learned, log_weight, torch.ones_like(log_weight[:, 0]), 0, points)
+    normalizer = kept.normalizer()
+    few = normalizer.effective_draws < effort.enough * points
+    fails = few | (_seldom(learned, pool, pool_scores) > normalizer.log_value + _SELDOM)
+    rows = fails.nonzero()[:, 0]
+    if not len(rows):
+        return kept
+    prior = learned.prior
+    found = find_guides(scores.of(rows), prior, pool, pool_scores[rows], effort=effort, seed=seed)
+    return Guides(
+        learned.replaced(rows, found.guide),
+        log_weight.index_copy(0, rows, found.log_weight),
+        kept.exponent.index_copy(0, rows, found.exponent),
+        found.rounds,
+        points + found.evaluations,
+    )
+
+
+def _seldom(guide: Guide, pool: Tensor, pool_scores: Tensor) -> Tensor:
+    """Return the log of the posterior mean of p e^s / q, by the best of prior draws, (m,).
+
+    Relative to C it is the number of draws of q that are worth one of the posterior.
+    """
+    best = pool_scores.double().nan_to_num(nan=-torch.inf).topk(min(_BEST, len(pool)))
+    x = guide.prior.unconstrain(pool)[best.indices]
+    log_weight = best.values + guide.prior_ratio(x)
+    return (best.values.log_softmax(1) + log_weight).logsumexp(1)
 
 
 def _better(known: Guides, rows: Tensor, found: Guides) -> tuple[Guides, Tensor]:

@@ -19,6 +19,7 @@ from eande.foundations.documents import as_document, one_line
 from eande.foundations.files import Shapes, read_tensors
 from eande.foundations.paths import as_path
 from eande.inference.ensemble import MeanRatio, ensemble
+from eande.inference.guide_network import GuideNetwork, GuideSettings
 from eande.inference.model import EmbedAndEmulate
 from eande.inference.older_files import LAST_OF_NAMED_SIMILARITIES, renamed
 from eande.inference.saving import (
@@ -30,7 +31,7 @@ from eande.inference.saving import (
 )
 from eande.inference.views import EvenWindows, MeanOfViews, combine_views
 from eande.inference.weights import check_numbers, check_weights, load_weights
-from eande.networks.choose import NetworkDescription, outline_network
+from eande.networks.choose import NetworkDescription, outline_network, without_memory
 from eande.networks.standardizer import Standardizer
 from eande.priors.convert import (
     as_prior,
@@ -67,6 +68,7 @@ class _Outline(NamedTuple):
     encoder: nn.Module
     emulator: nn.Module
     similarity: Similarity
+    guide: GuideNetwork | None
 
 
 class _Stored(NamedTuple):
@@ -166,9 +168,13 @@ def _outlines(
         _check_calibration(path, known.windows.similarity, of_views)
     if isinstance(known, ModelFile):
         return [_check_sizes(_Stored(str(path), known, tensors), given)]
+    guide, tensors = _guide_apart(known, tensors)
     members, similarity = _members(path, known, tensors)
     outlines = [_check_sizes(member, given) for member in members]
     _check_calibration(path, known.similarity, similarity)
+    outline = _outline_guide(known.guide)
+    own = {} if outline is None else outline.state_dict()
+    check_weights(f"{path}: guide", own, _under("guide", guide))
     return outlines
 
 
@@ -178,6 +184,12 @@ def _apart(known: ModelFile | EnsembleFile, tensors: Tensors) -> tuple[Tensors, 
         return {}, tensors
     own = _under("windows", tensors)
     return own, {name: x for name, x in tensors.items() if not name.startswith("windows.")}
+
+
+def _guide_apart(known: EnsembleFile, tensors: Tensors) -> tuple[Tensors, Tensors]:
+    """Return the tensors of an ensemble's guide, and all others."""
+    own = {name: x for name, x in tensors.items() if name.startswith("guide.")}
+    return own, {name: x for name, x in tensors.items() if name not in own}
 
 
 def _check_calibration(path: Path, said: Mapping[str, Any], similarity: Tensors) -> None:
@@ -221,6 +233,7 @@ def _load_ensemble(
     outlines: Sequence[_Outline],
     given: _Given,
 ) -> EmbedAndEmulate:
+    of_guide, tensors = _guide_apart(document, tensors)
     members, similarity = _members(path, document, tensors)
     try:
         both = zip(members, outlines, strict=True)
@@ -232,7 +245,8 @@ def _load_ensemble(
         raise InputError(told if told.startswith(str(path)) else f"{path}: {told}") from None
     load_weights(joint.similarity, similarity, path)
     _check_similarity(str(path), joint.similarity, joint.embedding_dimension)
-    return joint
+    guide = _guide(str(path), _outline_guide(document.guide), of_guide, joint.prior)
+    return joint if guide is None else joint.with_guide(guide)
 
 
 def _combine(
@@ -281,8 +295,9 @@ def _check_sizes(stored: _Stored, given: _Given) -> _Outline:
         _outline("encoder", where, document.encoder, given.encoder),
         _outline("emulator", where, document.emulator, given.emulator),
         similarity,
+        _outline_guide(document.guide),
     )
-    parts = outline._asdict().items()
+    parts = {name: part for name, part in outline._asdict().items() if part is not None}.items()
     own = {f"{part}.{k}": x for part, one in parts for k, x in one.state_dict().items()}
     of_y = _standardizing(where, weights, "y_standardizer")
     of_phi = _standardizing(where, weights, "phi_standardizer")
@@ -327,6 +342,7 @@ def _load_one(stored: _Stored, outline: _Outline, given: _Given) -> EmbedAndEmul
     except InputError as error:
         told = str(error)
         raise InputError(told if told.startswith(where) else f"{where}: {told}") from None
+    model.guide = _guide(where, outline.guide, weights, prior)
     model.history = document.history
     model.tried = document.tried
     model.frozen = tuple(document.frozen)
@@ -350,6 +366,30 @@ def _check_networks(where: str, model: EmbedAndEmulate, stored: _Stored) -> None
                 f"{where}: expected the {name} it was trained with, got one that computes "
                 "something else"
             )
+
+
+def _outline_guide(settings: GuideSettings | None) -> GuideNetwork | None:
+    """Return the guide that a file describes, without memory."""
+    if settings is None:
+        return None
+    with without_memory():
+        return GuideNetwork(settings)
+
+
+def _guide(
+    where: str, outline: GuideNetwork | None, weights: Tensors, prior: Prior
+) -> GuideNetwork | None:
+    """Return the guide of a file, whose weights lie under its name."""
+    if outline is None:
+        return None
+    if outline.settings.dimension != prior.dimension:
+        raise InputError(
+            f"{where}: guide: expected one of dimension {prior.dimension}, got dimension "
+            f"{outline.settings.dimension}"
+        )
+    guide = _filled("guide", where, outline, None, weights)
+    guide.check_scales(where)
+    return guide.requires_grad_(False).eval()
 
 
 def _under(part: str, tensors: Tensors) -> Tensors:

@@ -51,6 +51,7 @@ from eande.inference.cuda_graphs import GraphedFunction
 from eande.inference.derived import Derived, check_derived
 from eande.inference.describing import held_out_nats, network_in_words, similarity_in_words
 from eande.inference.guide import Guide, MemberScores
+from eande.inference.guide_network import GuideNetwork
 from eande.inference.integral import can_be_proposed
 from eande.inference.many import sample_many
 from eande.inference.normalizer import (
@@ -133,6 +134,7 @@ class EmbedAndEmulate(nn.Module):
         combined_views: the views of an observation that are combined; None where one is all.
         frozen: names of the parameters that were not trained, and will not be in a warm start.
         trained_on: digests of some simulations it was trained on.
+        guide: what proposes parameters for data, where it was learned; no answer rests on it.
         emulator_rows: parameters per pass of the emulator during inference, which bounds memory.
         encoder_rows: data per pass of the encoder during inference.
 
@@ -198,6 +200,7 @@ class EmbedAndEmulate(nn.Module):
         self.trained_on: tuple[str, ...] = ()
         self.emulator_rows = _EMULATOR_ROWS
         self.encoder_rows = max(1, min(_NUMBERS_AT_ONCE // math.prod(self.y_shape), _EMULATOR_ROWS))
+        self.guide: GuideNetwork | None = None
         self.cache = Cache()
         self.eval()
         if run_once:
@@ -621,6 +624,50 @@ class EmbedAndEmulate(nn.Module):
             return graphed[0]
         return summed_scores(self.similarity, f, self.emulate(phi))
 
+    # Proposals.
+
+    @torch.no_grad()
+    def propose(self, f: Tensor) -> Guide | None:
+        """Return proposals for the posteriors of embedded data (m, n), by what was learned.
+
+        None where no guide was learned. Of a calibrated model they are as much wider or narrower
+        as its posteriors.
+        """
+        similarity = self.similarity
+        if not isinstance(similarity, Calibrated):
+            return self._propose(similarity, f)
+        found = self._propose(similarity.inner, similarity.moved(f))
+        return None if found is None else found.widened(similarity.exponents(f).rsqrt())
+
+    def _propose(self, similarity: Similarity, f: Tensor) -> Guide | None:
+        """Do so for data as the trained similarity sees them."""
+        shares = similarity.shares(f)
+        if shares is not None:
+            encoder: Any = self.encoder
+            found: Guide | None = encoder.propose([share.f for share in shares])
+            return found
+        if self.guide is None or isinstance(similarity, PriorOnly):
+            return None
+        features = similarity.features(f)
+        # Another similarity may have others.
+        if features.shape[1] != self.guide.settings.features:
+            return None
+        return self.guide.guide(features, self.prior)
+
+    def with_guide(self, guide: GuideNetwork | None) -> Self:
+        """Return a model that shares these networks and has learned that guide.
+
+        Example:
+            >>> model.with_guide(None).guide is None
+            True
+        """
+        other = self.with_similarity(self.similarity)
+        other.guide = guide
+        if self.members and self.combined_views is None:
+            encoder: Any = self.encoder
+            other.encoder = encoder.with_guide(guide)
+        return other
+
     # What is kept between posteriors.
 
     def prior_bank(self, prior: Prior, draws: int) -> PriorBank:
@@ -768,7 +815,10 @@ class EmbedAndEmulate(nn.Module):
             document, own = member._contents()
             documents.append(document)
             tensors |= {f"member.{number}.{name}": x for name, x in own.items()}
-        return EnsembleFile(documents, self.similarity.describe()), tensors
+        if self.guide is None:
+            return EnsembleFile(documents, self.similarity.describe()), tensors
+        tensors |= {f"guide.{name}": x for name, x in self.guide.state_dict().items()}
+        return EnsembleFile(documents, self.similarity.describe(), self.guide.settings), tensors
 
     def _contents(self) -> tuple[ModelDocument, dict[str, Tensor]]:
         """Return what a file holds of a single model: a document and tensors."""
@@ -785,6 +835,7 @@ class EmbedAndEmulate(nn.Module):
             trained_on=list(self.trained_on),
             y_largest=self.y_standardizer.largest,
             parts=self.parts(),
+            guide=None if self.guide is None else self.guide.settings,
         )
         tensors = {f"model.{name}": x for name, x in self.state_dict().items()}
         tensors |= {f"prior.{name}": x for name, x in self.prior.tensors().items()}
@@ -917,6 +968,12 @@ class EmbeddedObservation:
         # Draws of another prior may lie where nothing was simulated.
         support = None if prior is self.model.prior else self.model.prior
         return MemberScores.of_data(self.model.similarity, self.f, support)
+
+    def propose(self, prior: Prior) -> Guide | None:
+        """Return what the model has learned to propose; None for another prior or pooled data."""
+        if len(self.f) > 1 or prior is not self.model.prior:
+            return None
+        return self.model.propose(self.f)
 
     @property
     def support(self) -> Prior:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 
 import torch
@@ -20,6 +20,7 @@ from eande.inference.guide import (
     Scores,
     Weighted,
     find_guides,
+    follow_guide,
 )
 from eande.inference.normalizer import (
     Normalizer,
@@ -28,8 +29,11 @@ from eande.inference.normalizer import (
     normalizer_of_scores,
     normalizer_of_weights,
 )
+from eande.priors.prior import Prior
 from eande.similarities.similarity import Share
 
+# What models have learned to propose for data, given as each of them embeds these; or None.
+Propose = Callable[[Sequence[Tensor]], Guide | None]
 # So many data are looked at together, which bounds memory; on a GPU more, whose time is spent on
 # calls, however little each of them has to do.
 _DATA_AT_ONCE = 16
@@ -44,6 +48,10 @@ _SHARE = 0.1
 _ENOUGH = 0.4
 # More draws cost less than another round, where there is a guide to begin with.
 _ENOUGH_OF_START = 0.15
+# Where there is one that a model has learned, as few will do: others take many rounds.
+_ENOUGH_OF_LEARNED = 0.1
+# The closest look begins anew.
+_CLOSEST = 2
 _CLOSER = Effort(points=1_024, components=16, enough=0.7)
 _THOROUGH = Effort(points=4_000, components=16)
 # So many are drawn at least and at most, and a little more than promise to do, by the share of the
@@ -143,7 +151,6 @@ def find_near(
         start: proposals from near the posteriors, where guides begin instead.
     """
     scores: Scores = DataScores(model, f)
-    pool_scores = None
     each = 1
     dimension = model.prior.dimension
     effort = _efforts(dimension)[closeness]
@@ -155,14 +162,35 @@ def find_near(
         start = start.for_rows(len(f), each)
         if not closeness:
             effort = effort._replace(enough=_ENOUGH_OF_START)
-    elif apart is not None:
+        found = find_guides(
+            scores, model.prior, bank.phi, None, effort=effort, seed=seed, start=start
+        )
+        return Near(found, scores, each)
+    if apart is not None:
         pool_scores = apart.of_bank(bank)
     else:
         pool_scores = model.similarity.score(f, bank.emulated)
-    found = find_guides(
-        scores, model.prior, bank.phi, pool_scores, effort=effort, seed=seed, start=start
-    )
+    learned = None if closeness == _CLOSEST else model.propose(f)
+    if learned is not None:
+        learned = learned.for_rows(len(f), each)
+    found = _find(learned, scores, model.prior, bank.phi, pool_scores, effort, seed)
     return Near(found, scores, each)
+
+
+def _find(
+    learned: Guide | None,
+    scores: Scores,
+    prior: Prior,
+    pool: Tensor,
+    pool_scores: Tensor,
+    effort: Effort,
+    seed: int,
+) -> Guides:
+    """Find proposals: those that were learned where these do, else others."""
+    if learned is None:
+        return find_guides(scores, prior, pool, pool_scores, effort=effort, seed=seed)
+    effort = effort._replace(enough=_ENOUGH_OF_LEARNED)
+    return follow_guide(learned, scores, pool, pool_scores, effort=effort, seed=seed)
 
 
 def draws_wanted(near: Near, wanted: float) -> int:
@@ -202,13 +230,14 @@ def draws_near(
         count: how many to draw for each.
     """
     scores = DataScores(model, f)
-    found = find_guides(
+    found = _find(
+        None if closeness == _CLOSEST else model.propose(f),
         scores,
         model.prior,
         bank.phi,
         model.similarity.score(f, bank.emulated),
-        effort=_efforts(model.prior.dimension)[closeness],
-        seed=seed,
+        _efforts(model.prior.dimension)[closeness],
+        seed,
     )
     return found, found.guide.weigh(scores, found.guide.draw(count, derive_seed(seed, "drawn")))
 
@@ -236,6 +265,7 @@ def weigh_members(
     banks: Sequence[PriorBank],
     *,
     fewest: float,
+    propose: Propose,
     seed: int = 0,
 ) -> WeighedMembers:
     """Estimate every member's log C: by prior draws, or near the posteriors that few come near.
@@ -248,11 +278,12 @@ def weigh_members(
         data: as each of them embeds them, (m, n_j).
         banks: the same draws of the prior, emulated by each.
         fewest: effective draws of the prior that are enough.
+        propose: what the models have learned to propose for data as they embed them.
         seed: same seed and data, same values.
     """
     together = data_at_once(data[0].device)
     parts = [
-        _weigh_some(models, some, banks, fewest, derive_seed(seed, "normaliser", number))
+        _weigh_some(models, some, banks, fewest, propose, derive_seed(seed, "normaliser", number))
         for number, some in enumerate(zip(*(f.split(together) for f in data), strict=True))
     ]
     guides = [part.guide for part in parts if part.guide is not None]
@@ -268,6 +299,7 @@ def _weigh_some(
     data: Sequence[Tensor],
     banks: Sequence[PriorBank],
     fewest: float,
+    propose: Propose,
     seed: int,
 ) -> WeighedMembers:
     """Do so for a few data."""
@@ -291,12 +323,15 @@ def _weigh_some(
         for model, f in zip(models, data, strict=True)
     ]
     rows = torch.arange(len(pool), device=pool.device)
+    prior = models[0].prior
+    learned = propose([f[guided] for f in data])
+    if learned is not None:
+        learned = learned.for_rows(len(guided), len(models))
     guide: Guide | None = None
-    for number, effort in enumerate(_efforts_of_members(models[0].prior.dimension)):
+    for number, effort in enumerate(_efforts_of_members(prior.dimension)):
         own = MemberScores(shares, rows)
-        found = find_guides(
-            own, models[0].prior, banks[0].phi, pool[rows], effort=effort, seed=seed
-        ).guide
+        found = _find(learned, own, prior, banks[0].phi, pool[rows], effort, seed).guide
+        learned = None
         guide = found if guide is None else guide.replaced(rows, found)
         before = near.effective_draws[rows]
         near = _better(near, rows, _weighed_by(found, own, derive_seed(seed, "weighing", number)))

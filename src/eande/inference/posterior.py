@@ -38,7 +38,7 @@ from eande.inference.samplers.guided import Found, find_guide
 from eande.inference.samplers.tempered import tempered
 from eande.inference.search import CLIMBERS, climb
 from eande.inference.summary import Summary, summarize
-from eande.inference.target import Apart, Sampler, Scorer
+from eande.inference.target import Embedded, Sampler, Scorer
 from eande.priors.prior import Prior
 
 # Proposals for log C, and the smallest error that is told apart from none.
@@ -156,13 +156,17 @@ class Posterior:
     @cached_property
     def guide(self) -> Found:
         """A proposal from near the posterior, found once; only where the prior has a density."""
-        return find_guide(self, start=self.near)
+        scorer = self.scorer
+        learned = None
+        if self.near is None and isinstance(scorer, Embedded):
+            learned = scorer.propose(self.prior)
+        return find_guide(self, start=self.near, learned=learned)
 
     @cached_property
     def apart(self) -> MemberScores | None:
         """The scores of an ensemble's members alone; None where the ratio is not their mean."""
         scorer = self.scorer
-        return scorer.apart(self.prior) if isinstance(scorer, Apart) else None
+        return scorer.apart(self.prior) if isinstance(scorer, Embedded) else None
 
     @property
     def device(self) -> torch.device:

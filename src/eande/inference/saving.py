@@ -12,12 +12,14 @@ from torch import Tensor, nn
 from eande.foundations.checks import InputError, check_at_least, check_count
 from eande.foundations.documents import as_json
 from eande.foundations.files import write_tensors
+from eande.inference.guide_network import GuideSettings
 from eande.inference.trained_on import KEPT
 from eande.networks.choose import NetworkDescription
 
 # 5: similarities are described by name and settings, calibration is a similarity around another.
 # 6: numbers that were bent are standardised again.
-FORMAT = 6
+# 7: models may have a guide.
+FORMAT = 7
 # Numbers of one datum, axes of it, and dimensions of an embedding: a file that says more is
 # damaged.
 _LARGEST_DATUM = 2**31
@@ -52,6 +54,7 @@ class ModelDocument:
         parts: of a network of the user's that takes data too large to make up, a digest of its
             text, by its name; older files lack it.
         trained_on: digests of some training simulations; older files lack them.
+        guide: that was learned; None for none, as in older files.
     """
 
     y_shape: list[int]
@@ -66,6 +69,7 @@ class ModelDocument:
     tried: list[dict[str, int | float | str]] = field(default_factory=list)
     parts: dict[str, str] = field(default_factory=dict)
     trained_on: list[str] = field(default_factory=list)
+    guide: GuideSettings | None = None
 
     def __post_init__(self) -> None:
         """Refuse sizes that no model has."""
@@ -119,12 +123,14 @@ class EnsembleFile:
     Args:
         members: the models.
         similarity: the mean of their ratios, or a calibration of it.
+        guide: that was learned for all members together; None for none.
         windows: of it that are combined; None where one is all.
         format: of the file.
     """
 
     members: list[ModelDocument]
     similarity: dict[str, Any]
+    guide: GuideSettings | None = None
     windows: WindowsDocument | None = None
     format: int = FORMAT
 

@@ -10,7 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from eande.inference.guide import MemberScores
+from eande.inference.guide import Guide, MemberScores
 from eande.inference.normalizer import PriorBank
 from eande.priors.prior import Prior
 
@@ -41,11 +41,14 @@ class Scorer(Protocol):
 
 
 @runtime_checkable
-class Apart(Protocol):
-    """A scorer that may be a mean of others."""
+class Embedded(Protocol):
+    """The scorer of a model that may be an ensemble, and may have learned a guide."""
 
     def apart(self, prior: Prior) -> MemberScores | None:
         """Return the scores of its members under a prior; None where it is no mean."""
+
+    def propose(self, prior: Prior) -> Guide | None:
+        """Return what was learned to be proposed under a prior; None where nothing was."""
 
 
 class Target(Protocol):

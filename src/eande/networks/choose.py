@@ -4,7 +4,8 @@ Every network of ours keeps the arguments of its constructor in ``settings``.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -168,8 +169,15 @@ def make_network(description: NetworkDescription) -> nn.Module:
 
 def outline_network(description: NetworkDescription) -> nn.Module:
     """Make the same without memory, on the device "meta": all its tensors have is a shape."""
-    with torch.device("meta"), _NothingDrawn():
+    with without_memory():
         return make_network(description)
+
+
+@contextmanager
+def without_memory() -> Iterator[None]:
+    """Make networks whose tensors have a shape and nothing else, in no time."""
+    with torch.device("meta"), _NothingDrawn():
+        yield
 
 
 class _NothingDrawn(TorchFunctionMode):

@@ -118,7 +118,8 @@ class Calibrated(Similarity):
         tilt = ((features - self.centre) @ self.slope).exp()
         return (self.exponent * tilt).clamp(*EXPONENTS)
 
-    def _moved(self, f: Tensor) -> Tensor:
+    def moved(self, f: Tensor) -> Tensor:
+        """Return embedded data (m, n) where the calibration has them."""
         return f if self.aim is None else move(self.inner, f, self.aim)
 
     def place(self, raw: Tensor) -> Tensor:
@@ -127,19 +128,19 @@ class Calibrated(Similarity):
 
     def score(self, f: Tensor, g: Tensor) -> Tensor:
         """Return the scores of all pairs, (m, n) × (k, n) → (m, k)."""
-        return self.exponents(f).unsqueeze(1) * self.inner.score(self._moved(f), g)
+        return self.exponents(f).unsqueeze(1) * self.inner.score(self.moved(f), g)
 
     def paired_score(self, f: Tensor, g: Tensor) -> Tensor:
         """Return the scores of matching rows, (m, n) × (m, n) → (m,)."""
-        return self.exponents(f) * self.inner.paired_score(self._moved(f), g)
+        return self.exponents(f) * self.inner.paired_score(self.moved(f), g)
 
     def grouped_score(self, f: Tensor, g: Tensor) -> Tensor:
         """Return the scores of each datum with points of its own, (m, n) × (m, k, n) → (m, k)."""
-        return self.exponents(f).unsqueeze(1) * self.inner.grouped_score(self._moved(f), g)
+        return self.exponents(f).unsqueeze(1) * self.inner.grouped_score(self.moved(f), g)
 
     def bound(self, f: Tensor) -> Tensor | None:
         """Return the inner bound to that power, None where there is none."""
-        bound = self.inner.bound(self._moved(f))
+        bound = self.inner.bound(self.moved(f))
         return None if bound is None else self.exponents(f) * bound
 
     def pool(self, f: Tensor) -> Tensor:

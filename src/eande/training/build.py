@@ -209,6 +209,7 @@ def _continued(
     model = copy.deepcopy(model).cpu()
     model.prior = prior
     model.history = []
+    model.guide = None
     with global_seed(settings.seed, "networks", 0):
         model.similarity = as_similarity(settings.similarity).continued(trained, n)
     for name, parameter in model.named_parameters():

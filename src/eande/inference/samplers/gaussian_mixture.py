@@ -39,7 +39,7 @@ class GaussianMixture(NamedTuple):
 
     location: Tensor
     scale: Tensor
-    components: _Components
+    components: Components
 
     def log_prob(self, x: Tensor) -> Tensor:
         """Return the log density, (m, n, D) → (m, n), in float64."""
@@ -52,7 +52,7 @@ class GaussianMixture(NamedTuple):
 
     def of(self, rows: Tensor) -> GaussianMixture:
         """Return the mixtures of some data."""
-        components = _Components(*(part[rows] for part in self.components))
+        components = Components(*(part[rows] for part in self.components))
         return GaussianMixture(self.location[rows], self.scale[rows], components)
 
     @classmethod
@@ -63,7 +63,7 @@ class GaussianMixture(NamedTuple):
         return cls(
             torch.cat([mixture.location for mixture in filled]),
             torch.cat([mixture.scale for mixture in filled]),
-            _Components(
+            Components(
                 *map(torch.cat, zip(*(mixture.components for mixture in filled), strict=True))
             ),
         )
@@ -76,7 +76,7 @@ class GaussianMixture(NamedTuple):
         first = [part[:, :1].expand(-1, missing, *part.shape[2:]) for part in self.components]
         first[0] = torch.zeros_like(first[0])
         pairs = zip(self.components, first, strict=True)
-        return self._replace(components=_Components(*(torch.cat(pair, dim=1) for pair in pairs)))
+        return self._replace(components=Components(*(torch.cat(pair, dim=1) for pair in pairs)))
 
     def replaced(self, rows: Tensor, others: GaussianMixture) -> GaussianMixture:
         """Return the mixtures of all data, those of some rows taken from others."""
@@ -90,7 +90,7 @@ class GaussianMixture(NamedTuple):
         return GaussianMixture(
             merged(mine.location, theirs.location),
             merged(mine.scale, theirs.scale),
-            _Components(*(merged(*pair) for pair in pairs)),
+            Components(*(merged(*pair) for pair in pairs)),
         )
 
     def merged(self, each: int) -> GaussianMixture:
@@ -111,11 +111,13 @@ class GaussianMixture(NamedTuple):
             factors * ratio.unsqueeze(4),
             inverses / ratio.unsqueeze(3),
         )
-        components = _Components(*(part.flatten(1, 2).to(means.dtype) for part in parts))
+        components = Components(*(part.flatten(1, 2).to(means.dtype) for part in parts))
         return GaussianMixture(location, scale, components)
 
-    def widened(self, times: float) -> GaussianMixture:
-        """Return the mixtures with components so many times as wide."""
+    def widened(self, times: float | Tensor) -> GaussianMixture:
+        """Return the mixtures with components so many times as wide; of each datum, if (m,)."""
+        if isinstance(times, Tensor):
+            times = times[:, None, None, None]
         factors = times * self.components.factors
         inverses = self.components.inverses / times
         return self._replace(
@@ -127,7 +129,7 @@ class GaussianMixture(NamedTuple):
         weights, *rest = zip(self.components, other.components, strict=True)
         mixed = torch.cat([(1 - share) * weights[0], share * weights[1]], dim=1)
         return self._replace(
-            components=_Components(mixed, *(torch.cat(part, dim=1) for part in rest))
+            components=Components(mixed, *(torch.cat(part, dim=1) for part in rest))
         )
 
     def sample(self, n: int, stream: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -156,7 +158,7 @@ class GaussianMixture(NamedTuple):
         return max(1, numbers // means.numel())
 
 
-class _Components(NamedTuple):
+class Components(NamedTuple):
     """The components of mixtures in standardised coordinates.
 
     Args:
@@ -171,9 +173,9 @@ class _Components(NamedTuple):
     factors: Tensor
     inverses: Tensor
 
-    def single(self) -> _Components:
+    def single(self) -> Components:
         """Return the same in float32."""
-        return _Components(*(part.float() for part in self))
+        return Components(*(part.float() for part in self))
 
     def log_joint_by(self, moments: Tensor) -> Tensor:
         """Return log weight plus log density (up to a constant) of each component, (m, n, K).
@@ -263,7 +265,7 @@ def _initial_means(z: Tensor, components: int, stream: torch.Generator) -> Tenso
     return torch.stack(means, dim=1)
 
 
-def _maximize(moments: Tensor, responsibilities: Tensor) -> _Components:
+def _maximize(moments: Tensor, responsibilities: Tensor) -> Components:
     """Return the components of highest likelihood for given responsibilities (m, n, K)."""
     rows = moments.shape[1]
     dimension = math.isqrt(moments.shape[2])
@@ -279,4 +281,4 @@ def _maximize(moments: Tensor, responsibilities: Tensor) -> _Components:
     weights = (counts + _PSEUDO_COUNT) / (counts + _PSEUDO_COUNT).sum(1, keepdim=True)
     identity = torch.eye(dimension, dtype=factors.dtype, device=factors.device)
     inverses = torch.linalg.solve_triangular(factors, identity.expand_as(factors), upper=False)
-    return _Components(weights, means, factors, inverses)
+    return Components(weights, means, factors, inverses)

@@ -34,7 +34,15 @@ from torch import Tensor
 
 from eande.foundations.checks import EandeWarning, InputError, check_count
 from eande.foundations.seeds import derive_seed, generator
-from eande.inference.guide import Effort, Guide, MemberScores, Scores, Weighted, find_guides
+from eande.inference.guide import (
+    Effort,
+    Guide,
+    MemberScores,
+    Scores,
+    Weighted,
+    find_guides,
+    follow_guide,
+)
 from eande.inference.normalizer import ENOUGH_DRAWS, normalizer_of_weights
 from eande.inference.samplers.known import sampler
 from eande.inference.samplers.rejection import BudgetExceeded, SampleInfo
@@ -47,6 +55,8 @@ _EFFORT = Effort(points=4_000, components=16)
 # are simpler than the mean of them.
 _EFFORT_OF_MEMBERS = Effort(points=800, components=8)
 _POINTS_EACH = 150
+# A guide that was learned is taken where such a share of its draws is effective.
+_ENOUGH_OF_LEARNED = 0.15
 # The fewest proposals, and how many more than are expected to do.
 _FEWEST = 4_000
 _MORE = 1.1
@@ -156,13 +166,20 @@ class Guided(Target, Protocol):
         """The scores of an ensemble's members alone; None where the ratio is not their mean."""
 
 
-def find_guide(posterior: Guided, seed: int = 0, start: Guide | None = None) -> Found:
+def find_guide(
+    posterior: Guided,
+    seed: int = 0,
+    *,
+    start: Guide | None = None,
+    learned: Guide | None = None,
+) -> Found:
     """Find a proposal for a posterior whose prior has a density.
 
     Args:
         posterior: what to propose for.
         seed: same seed, same proposal.
         start: a proposal from near it, where there is one.
+        learned: what the model has learned to propose, where there is no start.
     """
     if not posterior.bank.proposable:
         raise InputError(
@@ -184,15 +201,15 @@ def find_guide(posterior: Guided, seed: int = 0, start: Guide | None = None) -> 
     if rows > 1:
         points = max(_EFFORT_OF_MEMBERS.points, _POINTS_EACH * posterior.prior.dimension)
         effort = _EFFORT_OF_MEMBERS._replace(points=min(points, _EFFORT.points))
-    found = find_guides(
-        scores,
-        posterior.prior,
-        posterior.bank.phi,
-        pool_scores,
-        effort=effort,
-        seed=seed,
-        start=start,
-    )
+    pool = posterior.bank.phi
+    if learned is not None and pool_scores is not None:
+        own = learned.for_rows(1, rows)
+        closer = effort._replace(enough=_ENOUGH_OF_LEARNED)
+        found = follow_guide(own, scores, pool, pool_scores, effort=closer, seed=seed)
+    else:
+        found = find_guides(
+            scores, posterior.prior, pool, pool_scores, effort=effort, seed=seed, start=start
+        )
     return Found(found.guide, found.log_weight.flatten(), found.rounds, rows * found.evaluations)
 
 

@@ -1,0 +1,238 @@
+r"""How the guide of a model is learned: by draws of its own posteriors, in seconds.
+
+A guide q proposes parameters for a datum from its embedding
+(:mod:`eande.inference.guide_network`). What it should propose is known without any further
+simulation: the model's posterior p r̂, not the parameters that the training data came from, whose
+embeddings are over-fitted to them.
+
+1. A few steps on the pairs (f(y_i), φ_i) of the simulations, the likelihood of a mixture density
+   network, bring q near; it is too narrow then.
+2. In every further step q, with wider tails and a tenth of the prior, proposes parameters for some
+   data. The model weighs them, w = p r̂ / q, tempered where few of them are effective, and the loss
+   is −Σ w log q: the Kullback–Leibler divergence of q from p r̂, up to a constant.
+
+For an ensemble, whose posterior is the mean of its members', each step takes one of them.
+
+References:
+    Bornschein and Bengio, *Reweighted wake-sleep*, 2015;
+    Cappé et al., *Adaptive importance sampling in general mixture classes*, 2008.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+import torch
+from rich.progress import Progress
+from torch import Tensor, nn
+
+from eande.foundations.checks import check_count, check_same
+from eande.foundations.documents import as_document, as_json
+from eande.foundations.files import read_tensors, write_tensors
+from eande.foundations.seeds import derive_seed, generator, global_seed
+from eande.inference.guide import DataScores
+from eande.inference.guide_network import GuideNetwork, GuideSettings
+from eande.inference.model import EmbedAndEmulate
+from eande.inference.normalizer import PriorBank, estimate_normalizer
+from eande.inference.samplers.resampling import largest_exponents
+from eande.inference.weights import load_weights
+from eande.similarities.prior_only import PriorOnly
+from eande.simulation.read.simulations import Simulations
+from eande.simulation.read.views import View
+from eande.training.checkpoints import OF_ANOTHER_CALL
+from eande.training.run import Call, Split, doing
+from eande.training.validation import HeldOut
+
+# A guide is learned where more than such a share of data have fewer effective draws among so many
+# of the prior: summaries would need proposals for them.
+_DRAWS = 10_000
+_ENOUGH_DRAWS = 250
+_SHARE = 0.1
+_LOOKED_AT = 200
+# Simulations that it is learned by, at most.
+_DATA = 4_096
+# Steps on pairs, and pairs in each.
+_PAIR_STEPS = 150
+_PAIRS = 256
+# Steps on proposals, data in each, and proposals for each of them.
+_STEPS = 300
+_DATA_TOGETHER = 64
+_PROPOSALS = 32
+# Weights are tempered until such a share of proposals is effective.
+_LEAST_EFFECTIVE = 0.1
+_LEARNING_RATE = 3e-3
+_WARMUP = 0.1
+_CLIP = 5.0
+# Farther out, in usual deviations, a proposal of some weight moves q no more.
+_FAR = 1e3
+
+
+class _Seen(NamedTuple):
+    """Simulations as the members of a model see them.
+
+    Args:
+        members: the models, one where it is single.
+        embedded: by each of them, (m, n_j).
+        features: of all of them side by side, (m, p).
+        x: unconstrained parameters of the simulations, (m, D).
+    """
+
+    members: Sequence[EmbedAndEmulate]
+    embedded: list[Tensor]
+    features: Tensor
+    x: Tensor
+
+
+def with_learned_guide(
+    call: Call, model: EmbedAndEmulate, split: Split, *, asked: bool | None, seed: int
+) -> EmbedAndEmulate:
+    """Return a fitted model with a guide, where one is needed and can be.
+
+    Args:
+        call: of the fit.
+        model: fitted.
+        split: all of its simulations.
+        asked: whether there is to be one; None for where prior draws are too few.
+        seed: of the fit.
+    """
+    prior = model.prior
+    if asked is False or not prior.has_density or isinstance(model.similarity, PriorOnly):
+        return model
+    members = model.members or (model,)
+    bank = members[0].prior_bank(prior, _DRAWS)
+    if not bank.proposable:
+        return model
+    data = [_some(part, call.views) for part in (split.train, split.held_out)]
+    if asked is None and not _few_draws(members[0], data[1].some(_LOOKED_AT), bank):
+        return model
+    with doing(call.bar, "embedding data for the guide"), torch.no_grad():
+        embedded = [torch.cat([part.embedded(member) for part in data]) for member in members]
+        features = [
+            member.similarity.features(f) for member, f in zip(members, embedded, strict=True)
+        ]
+        phi = torch.cat([part.simulations.phi for part in data]).to(model.device)
+        seen = _Seen(members, embedded, torch.cat(features, dim=1), prior.unconstrain(phi).float())
+    with global_seed(seed, "guide", device=model.device):
+        sizes = GuideSettings(features=seen.features.shape[1], dimension=prior.dimension)
+        network = GuideNetwork(sizes).to(model.device)
+    if not _read(call, network):
+        network.standardize(seen.features, seen.x)
+        _train(network, seen, seed, call.bar)
+        _write(call, network)
+    return model.with_guide(network.requires_grad_(False).eval())
+
+
+def _some(simulations: Simulations, views: View | None) -> HeldOut:
+    """Return simulations from everywhere, with one view of each."""
+    chosen = simulations
+    if len(simulations) > _DATA:
+        chosen = simulations[torch.linspace(0, len(simulations) - 1, _DATA).long()]
+    return HeldOut(chosen, views, _DRAWS)
+
+
+def _few_draws(model: EmbedAndEmulate, data: HeldOut, bank: PriorBank) -> bool:
+    """Return whether few prior draws come near the posteriors of more than a few data."""
+    with torch.no_grad():
+        effective = estimate_normalizer(model.similarity, data.embedded(model), bank)
+    few = effective.effective_draws < _ENOUGH_DRAWS
+    return few.double().mean().item() > _SHARE
+
+
+def _train(network: GuideNetwork, seen: _Seen, seed: int, bar: Progress | None) -> None:
+    """Train a network, first on pairs and then on proposals of its own."""
+    steps = _PAIR_STEPS + _STEPS
+    optimizer = torch.optim.Adam(network.parameters(), lr=_LEARNING_RATE)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(
+        optimizer, _LEARNING_RATE, total_steps=steps, pct_start=_WARMUP
+    )
+    device = seen.x.device
+    task = None if bar is None else bar.add_task("guide", total=steps)
+    for step in range(steps):
+        stream = generator(seed, "guide", step)
+        together = _PAIRS if step < _PAIR_STEPS else _DATA_TOGETHER
+        rows = torch.randint(len(seen.x), (together,), generator=stream).to(device)
+        if step < _PAIR_STEPS:
+            loss = -network.mixture(seen.features[rows]).log_prob(seen.x[rows].unsqueeze(1)).mean()
+        else:
+            number = int(torch.randint(len(seen.members), (1,), generator=stream))
+            loss = _loss_of_proposals(network, seen, rows, number, derive_seed(seed, "guide", step))
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(network.parameters(), _CLIP)
+        optimizer.step()
+        schedule.step()
+        if bar is not None and task is not None:
+            bar.advance(task)
+    if bar is not None and task is not None:
+        bar.remove_task(task)
+
+
+def _loss_of_proposals(
+    network: GuideNetwork, seen: _Seen, rows: Tensor, number: int, seed: int
+) -> Tensor:
+    """Return −Σ w log q of proposals for some data, weighed by one member."""
+    mixture = network.mixture(seen.features[rows])
+    member = seen.members[number]
+    with torch.no_grad():
+        guide = network.around(mixture, member.prior)
+        x = guide.draw(_PROPOSALS, seed)
+        scores = DataScores(member, seen.embedded[number][rows])
+        log_weight = guide.weigh(scores, x).log_weight
+        least = torch.full_like(log_weight[:, 0], _LEAST_EFFECTIVE * _PROPOSALS)
+        tempered = largest_exponents(log_weight, least).unsqueeze(1) * log_weight
+        # Data for which no proposal has a weight say nothing.
+        weights = tempered.softmax(1).nan_to_num(0.0)
+        near = mixture.location + mixture.scale * (
+            (x - mixture.location) / mixture.scale
+        ).nan_to_num(0.0).clamp(-_FAR, _FAR)
+    return -(weights * mixture.log_prob(near)).sum(1).mean()
+
+
+# The file of a guide, so that a fit that has ended returns at once.
+
+_FILE = "guide.safetensors"
+_FORMAT = 1
+
+
+@dataclass
+class _Document:
+    """The document of that file.
+
+    Args:
+        fingerprint: of the call of ``fit``.
+        settings: of the guide.
+        format: of the file.
+    """
+
+    fingerprint: dict[str, Any]
+    settings: GuideSettings
+    format: int = _FORMAT
+
+
+def _read(call: Call, network: GuideNetwork) -> bool:
+    """Fill a guide with what an earlier call has learned; return whether there was one."""
+    path = None if call.folder is None else call.folder / _FILE
+    if path is None or not (path.exists() or path.is_symlink()):
+        return False
+    document, tensors = read_tensors(path, "guide")
+    known = as_document(path, document, _Document)
+    check_count(f"{path}: format", known.format, _FORMAT, at_most=_FORMAT)
+    check_same(
+        path,
+        call.fingerprint | {"settings": asdict(network.settings)},
+        known.fingerprint | {"settings": asdict(known.settings)},
+        what="a guide of this very fit",
+        remedy=OF_ANOTHER_CALL,
+    )
+    load_weights(network, tensors, path)
+    network.check_scales(str(path))
+    return True
+
+
+def _write(call: Call, network: GuideNetwork) -> None:
+    if call.folder is None:
+        return
+    document = _Document(call.fingerprint, network.settings)
+    write_tensors(call.folder / _FILE, "guide", as_json(document), network.state_dict())
