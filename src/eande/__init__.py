@@ -16,7 +16,8 @@ The map, in the order in which data flow; no folder knows a later one::
     eande.inference     the model, load(path), ensemble(models), combine_views(model, y_shape),
                         model.posterior(y): log_prob, log_ratio, sample, map, summary;
                         predict(posterior, simulator)
-    eande.training      fit(simulations, prior, settings=FitSettings(…)), FitSettings.paper(…)
+    eande.training      fit(simulations, prior, settings=FitSettings(…)), FitSettings.paper(…),
+                        learn_guide(model, simulations)
     eande.calibration   calibrated, info = calibrate(model, held_out)
     eande.diagnostics   diagnose(model, held_out), diagnose_near(model, y, simulator),
                         identifiability(model, simulations), Belongs(model, held_out)(y),
@@ -68,6 +69,7 @@ if TYPE_CHECKING:
     from eande.simulation.simulate import simulate
     from eande.simulation.store.zarr_store import Store
     from eande.training.fit import fit
+    from eande.training.guide import learn_guide
     from eande.training.settings import FitSettings
 
 __version__ = "0.1.0"
@@ -98,6 +100,7 @@ _HOMES = {
     "Mixture": "similarities.mixture",
     "FitSettings": "training.settings",
     "fit": "training.fit",
+    "learn_guide": "training.guide",
     "EmbedAndEmulate": "inference.model",
     "load": "inference.loading",
     "ensemble": "inference.ensemble",
@@ -150,6 +153,7 @@ __all__ = [
     "Mixture",
     "FitSettings",
     "fit",
+    "learn_guide",
     "EmbedAndEmulate",
     "load",
     "ensemble",

@@ -44,6 +44,7 @@ def quick_fit(
     encoder=None,
     emulator=None,
     views=None,
+    guide=False,
     quiet=True,
     **settings,
 ):
@@ -66,7 +67,7 @@ def quick_fit(
         if quiet:
             warnings.simplefilter("ignore", EandeWarning)
         settings = FitSettings(epochs=epochs, **chosen)
-        parts = {"encoder": encoder, "emulator": emulator, "views": views}
+        parts = {"encoder": encoder, "emulator": emulator, "views": views, "guide": guide}
         return fit(
             simulations, prior, validation=validation, progress=False, settings=settings, **parts
         )

@@ -96,7 +96,7 @@ def test_a_file_that_does_not_fit_names_the_leaf(saved):
 def test_a_newer_format_is_refused(saved):
     rewritten(saved, lambda document, _: document.update(format=99))
     with pytest.raises(
-        InputError, match="expected file format 6 or older, got 99: written by a newer eande"
+        InputError, match="expected file format 7 or older, got 99: written by a newer eande"
     ):
         eande.load(saved)
 

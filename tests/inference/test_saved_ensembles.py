@@ -136,7 +136,7 @@ def without(prefix):
         ),
         (
             lambda document, tensors: document.update(format=99),
-            "expected file format 6 or older, got 99: written by a newer eande",
+            "expected file format 7 or older, got 99: written by a newer eande",
         ),
         (
             without("similarity.centre"),

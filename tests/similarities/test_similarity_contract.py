@@ -133,7 +133,7 @@ def test_no_score_exceeds_the_bound(name, around):
 def test_the_bound_of_the_cosine_is_attained(around):
     similarity = AROUND[around](made("cosine"))
     f, _ = points(similarity)
-    moved = similarity._moved(f) if isinstance(similarity, Calibrated) else f
+    moved = similarity.moved(f) if isinstance(similarity, Calibrated) else f
     best = similarity.paired_score(f, functional.normalize(moved, dim=1))
     torch.testing.assert_close(best, similarity.bound(f), rtol=1e-5, atol=1e-4)
 

@@ -47,9 +47,9 @@ _SHARE_OF_WHOLE = 0.4
 _SHARE_OF_WIDE = 0.2
 _TIMES_AS_WIDE = 2.0
 # A learned guide is checked by so many of the best prior draws. It comes too seldom to where these
-# lie if it takes e^3.4 = 30 draws for one of the posterior, by what they say.
-_BEST = 64
-_SELDOM = 3.4
+# lie if it takes e^2.5 = 12 draws for one of the posterior, by what they say.
+_BEST = 256
+_SELDOM = 2.5
 # A round at the posterior itself that makes weights by less than this factor more even is the last.
 _WORTHWHILE = 1.1
 

@@ -34,6 +34,8 @@ _LARGEST_FULL = 24
 # No output is larger, whatever the datum: means in prior deviations, logarithms of widths, weights.
 _LARGEST_OUTPUT = 30.0
 _LOG_WIDTHS = (-5.0, 12.0)
+# A feature whose deviation is a smaller share of its mean is constant.
+_ROUNDING = 1e-5
 # Of the mixture, a share is as much wider, for tails.
 _SHARE_OF_WIDE = 0.2
 _TIMES_AS_WIDE = 2.0
@@ -116,8 +118,12 @@ class GuideNetwork(nn.Module):
 
     def standardize(self, features: Tensor, x: Tensor) -> None:
         """Take features (m, p) and unconstrained parameters (N, D) for what is usual."""
-        self.mean = features.mean(0)
-        self.deviation = features.std(0).clamp_min(1e-6)
+        exact = features.double()
+        self.mean = exact.mean(0).float()
+        deviation = exact.std(0).float()
+        # Of a feature that is constant, rounding is left.
+        constant = deviation <= _ROUNDING * self.mean.abs()
+        self.deviation = deviation.masked_fill(constant | (deviation == 0), 1.0)
         # By quantiles: tails may be so heavy that there is no deviation.
         low, middle, high = x.float().quantile(
             torch.tensor([0.16, 0.5, 0.84], device=x.device), dim=0

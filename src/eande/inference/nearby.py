@@ -63,8 +63,9 @@ _LEAST_SHARE = 0.1
 # Draws by which a member of an ensemble is weighed: as many for all, for those that stop where they
 # look effective have missed large weights. Where fewer of them are effective than know its weight
 # to a tenth, its guide is looked for more closely.
-_WEIGHING = 1_792
+_WEIGHING = 1_024
 _WELL_WEIGHED = 100
+_ENOUGH_TO_WEIGH = 0.05
 # The closest look takes longest. It is for members of which a closer one made so much more draws
 # effective.
 _LEAST_GAIN = 1.5
@@ -185,11 +186,12 @@ def _find(
     pool_scores: Tensor,
     effort: Effort,
     seed: int,
+    enough: float = _ENOUGH_OF_LEARNED,
 ) -> Guides:
     """Find proposals: those that were learned where these do, else others."""
     if learned is None:
         return find_guides(scores, prior, pool, pool_scores, effort=effort, seed=seed)
-    effort = effort._replace(enough=_ENOUGH_OF_LEARNED)
+    effort = effort._replace(enough=enough)
     return follow_guide(learned, scores, pool, pool_scores, effort=effort, seed=seed)
 
 
@@ -265,7 +267,7 @@ def weigh_members(
     banks: Sequence[PriorBank],
     *,
     fewest: float,
-    propose: Propose,
+    propose: Propose | None = None,
     seed: int = 0,
 ) -> WeighedMembers:
     """Estimate every member's log C: by prior draws, or near the posteriors that few come near.
@@ -278,7 +280,8 @@ def weigh_members(
         data: as each of them embeds them, (m, n_j).
         banks: the same draws of the prior, emulated by each.
         fewest: effective draws of the prior that are enough.
-        propose: what the models have learned to propose for data as they embed them.
+        propose: what the models have learned to propose for data as they embed them; None for
+            nothing.
         seed: same seed and data, same values.
     """
     together = data_at_once(data[0].device)
@@ -299,7 +302,7 @@ def _weigh_some(
     data: Sequence[Tensor],
     banks: Sequence[PriorBank],
     fewest: float,
-    propose: Propose,
+    propose: Propose | None,
     seed: int,
 ) -> WeighedMembers:
     """Do so for a few data."""
@@ -324,13 +327,15 @@ def _weigh_some(
     ]
     rows = torch.arange(len(pool), device=pool.device)
     prior = models[0].prior
-    learned = propose([f[guided] for f in data])
+    learned = None if propose is None else propose([f[guided] for f in data])
     if learned is not None:
         learned = learned.for_rows(len(guided), len(models))
     guide: Guide | None = None
     for number, effort in enumerate(_efforts_of_members(prior.dimension)):
         own = MemberScores(shares, rows)
-        found = _find(learned, own, prior, banks[0].phi, pool[rows], effort, seed).guide
+        found = _find(
+            learned, own, prior, banks[0].phi, pool[rows], effort, seed, _ENOUGH_TO_WEIGH
+        ).guide
         learned = None
         guide = found if guide is None else guide.replaced(rows, found)
         before = near.effective_draws[rows]

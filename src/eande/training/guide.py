@@ -21,6 +21,7 @@ References:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
@@ -28,19 +29,22 @@ import torch
 from rich.progress import Progress
 from torch import Tensor, nn
 
-from eande.foundations.checks import check_count, check_same
+from eande.foundations.checks import InputError, check_count, check_flag, check_same
 from eande.foundations.documents import as_document, as_json
 from eande.foundations.files import read_tensors, write_tensors
 from eande.foundations.seeds import derive_seed, generator, global_seed
 from eande.inference.guide import DataScores
 from eande.inference.guide_network import GuideNetwork, GuideSettings
+from eande.inference.held_out import check_held_out
 from eande.inference.model import EmbedAndEmulate
-from eande.inference.normalizer import PriorBank, estimate_normalizer
+from eande.inference.normalizer import estimate_normalizer
 from eande.inference.samplers.resampling import largest_exponents
 from eande.inference.weights import load_weights
+from eande.similarities.calibrated import Calibrated
 from eande.similarities.prior_only import PriorOnly
 from eande.simulation.read.simulations import Simulations
 from eande.simulation.read.views import View
+from eande.simulation.run.bars import columns
 from eande.training.checkpoints import OF_ANOTHER_CALL
 from eande.training.run import Call, Split, doing
 from eande.training.validation import HeldOut
@@ -53,6 +57,10 @@ _SHARE = 0.1
 _LOOKED_AT = 200
 # Simulations that it is learned by, at most.
 _DATA = 4_096
+# Components; in few dimensions, where posteriors are curved and components cost little, more.
+_COMPONENTS = 8
+_MORE_COMPONENTS = 16
+_FEW = 3
 # Steps on pairs, and pairs in each.
 _PAIR_STEPS = 150
 _PAIRS = 256
@@ -85,10 +93,56 @@ class _Seen(NamedTuple):
     x: Tensor
 
 
+def learn_guide(
+    model: EmbedAndEmulate,
+    simulations: Simulations,
+    *,
+    views: View | None = None,
+    seed: int = 0,
+    progress: bool = True,
+) -> EmbedAndEmulate:
+    """Return a model that has learned where its posteriors lie, so that their samples are quick.
+
+    A fit does this by itself where prior draws are too few. It is for models of older files, and
+    for ensembles of your own. No answer changes by it, but for the random numbers of samples.
+
+    Args:
+        model: fitted; it is not changed.
+        simulations: of the kind that it was fitted to; the same may be taken again.
+        views: what the encoder sees of a datum, where the model was fitted with views.
+        seed: same seed and simulations, same guide.
+        progress: whether to show a progress bar.
+
+    Example:
+        >>> guided = eande.learn_guide(model, simulations, progress=False)
+        >>> guided.guide is None, model.posterior(y_observed).guide.rounds > 0
+        (False, True)
+        >>> guided.posterior(y_observed).guide.rounds  # none: they are known from the start
+        0
+    """
+    check_count("seed", seed, 0)
+    check_flag("progress", progress)
+    pairs = check_held_out("simulations", model, simulations, views, one_per_group=False)
+    if model.combined_views is not None:
+        raise InputError(
+            "model: expected one of a single view, got one that combines several; learn the guide "
+            "first, then combine"
+        )
+    if not _possible(model):
+        raise InputError(
+            "model: expected one whose prior has a density that integrates to one, and that is "
+            "better than the prior, got another: there is nothing for a guide to learn"
+        )
+    bar = Progress(*columns(remaining=True)) if progress else None
+    with nullcontext() if bar is None else bar:
+        seen = _see(model, [_some(pairs, None)])
+        return model.with_guide(_learned(_outlined(model, seen, seed), seen, seed, bar))
+
+
 def with_learned_guide(
     call: Call, model: EmbedAndEmulate, split: Split, *, asked: bool | None, seed: int
 ) -> EmbedAndEmulate:
-    """Return a fitted model with a guide, where one is needed and can be.
+    """Return the model of a fit with a guide, where one is needed and can be.
 
     Args:
         call: of the fit.
@@ -97,31 +151,56 @@ def with_learned_guide(
         asked: whether there is to be one; None for where prior draws are too few.
         seed: of the fit.
     """
-    prior = model.prior
-    if asked is False or not prior.has_density or isinstance(model.similarity, PriorOnly):
-        return model
-    members = model.members or (model,)
-    bank = members[0].prior_bank(prior, _DRAWS)
-    if not bank.proposable:
+    if asked is False or not _possible(model):
         return model
     data = [_some(part, call.views) for part in (split.train, split.held_out)]
-    if asked is None and not _few_draws(members[0], data[1].some(_LOOKED_AT), bank):
+    if asked is None and not _few_draws(_members(model)[0], data[1].some(_LOOKED_AT)):
         return model
-    with doing(call.bar, "embedding data for the guide"), torch.no_grad():
-        embedded = [torch.cat([part.embedded(member) for part in data]) for member in members]
-        features = [
-            member.similarity.features(f) for member, f in zip(members, embedded, strict=True)
-        ]
-        phi = torch.cat([part.simulations.phi for part in data]).to(model.device)
-        seen = _Seen(members, embedded, torch.cat(features, dim=1), prior.unconstrain(phi).float())
-    with global_seed(seed, "guide", device=model.device):
-        sizes = GuideSettings(features=seen.features.shape[1], dimension=prior.dimension)
-        network = GuideNetwork(sizes).to(model.device)
+    with doing(call.bar, "embedding data for the guide"):
+        seen = _see(model, data)
+    network = _outlined(model, seen, seed)
     if not _read(call, network):
-        network.standardize(seen.features, seen.x)
-        _train(network, seen, seed, call.bar)
+        network = _learned(network, seen, seed, call.bar)
         _write(call, network)
-    return model.with_guide(network.requires_grad_(False).eval())
+    return model.with_guide(network)
+
+
+def _possible(model: EmbedAndEmulate) -> bool:
+    """Return whether there is a posterior other than the prior, and a density to propose from."""
+    if not model.prior.has_density or isinstance(model.similarity, PriorOnly):
+        return False
+    return _members(model)[0].prior_bank(model.prior, _DRAWS).proposable
+
+
+def _members(model: EmbedAndEmulate) -> tuple[EmbedAndEmulate, ...]:
+    """Return the members of a model, or itself, as they were before any calibration."""
+    similarity = model.similarity
+    if model.members or not isinstance(similarity, Calibrated):
+        return model.members or (model,)
+    return (model.with_similarity(similarity.inner),)
+
+
+@torch.no_grad()
+def _see(model: EmbedAndEmulate, data: Sequence[HeldOut]) -> _Seen:
+    """Return data as the members of a model see them."""
+    members = _members(model)
+    embedded = [torch.cat([part.embedded(member) for part in data]) for member in members]
+    pairs = zip(members, embedded, strict=True)
+    features = torch.cat([member.similarity.features(f) for member, f in pairs], dim=1)
+    phi = torch.cat([part.simulations.phi for part in data]).to(model.device)
+    return _Seen(members, embedded, features, model.prior.unconstrain(phi).float())
+
+
+def _outlined(model: EmbedAndEmulate, seen: _Seen, seed: int) -> GuideNetwork:
+    """Return a guide before its first step."""
+    dimension = model.prior.dimension
+    settings = GuideSettings(
+        features=seen.features.shape[1],
+        dimension=dimension,
+        components=_MORE_COMPONENTS if dimension <= _FEW else _COMPONENTS,
+    )
+    with global_seed(seed, "guide", device=model.device):
+        return GuideNetwork(settings).to(model.device)
 
 
 def _some(simulations: Simulations, views: View | None) -> HeldOut:
@@ -132,16 +211,18 @@ def _some(simulations: Simulations, views: View | None) -> HeldOut:
     return HeldOut(chosen, views, _DRAWS)
 
 
-def _few_draws(model: EmbedAndEmulate, data: HeldOut, bank: PriorBank) -> bool:
+def _few_draws(model: EmbedAndEmulate, data: HeldOut) -> bool:
     """Return whether few prior draws come near the posteriors of more than a few data."""
+    bank = model.prior_bank(model.prior, _DRAWS)
     with torch.no_grad():
         effective = estimate_normalizer(model.similarity, data.embedded(model), bank)
     few = effective.effective_draws < _ENOUGH_DRAWS
     return few.double().mean().item() > _SHARE
 
 
-def _train(network: GuideNetwork, seen: _Seen, seed: int, bar: Progress | None) -> None:
-    """Train a network, first on pairs and then on proposals of its own."""
+def _learned(network: GuideNetwork, seen: _Seen, seed: int, bar: Progress | None) -> GuideNetwork:
+    """Train a guide, first on pairs and then on proposals of its own; return it."""
+    network.standardize(seen.features, seen.x)
     steps = _PAIR_STEPS + _STEPS
     optimizer = torch.optim.Adam(network.parameters(), lr=_LEARNING_RATE)
     schedule = torch.optim.lr_scheduler.OneCycleLR(
@@ -167,6 +248,7 @@ def _train(network: GuideNetwork, seen: _Seen, seed: int, bar: Progress | None) 
             bar.advance(task)
     if bar is not None and task is not None:
         bar.remove_task(task)
+    return network.requires_grad_(False).eval()
 
 
 def _loss_of_proposals(
@@ -228,6 +310,7 @@ def _read(call: Call, network: GuideNetwork) -> bool:
     )
     load_weights(network, tensors, path)
     network.check_scales(str(path))
+    network.requires_grad_(False).eval()
     return True
 
 

@@ -78,7 +78,8 @@ class GuidedInfo(SampleInfo):
     """News about guided sampling.
 
     Args:
-        rounds: in which the proposal was found, once for all samples of a posterior.
+        rounds: in which the proposal was found, once for all samples of a posterior; 0 where what
+            the model had learned did.
         effective_share: effective sample size of the proposals, over their number.
         log_normalizer: log C by their weights.
         normalizer_error: its standard error.

@@ -1,0 +1,298 @@
+"""A model learns where its posteriors lie: samples cost less by it, and are the same."""
+
+import copy
+import math
+
+import pytest
+import torch
+
+import eande
+from eande.diagnostics.two_sample import c2st
+from eande.foundations.checks import InputError
+from eande.inference.guide import DataScores, follow_guide
+from eande.inference.nearby import _CLOSER, find_near
+from eande.inference.samplers.guided import GuidedInfo
+from eande.similarities.calibrated import Calibrated
+from eande.similarities.dot import Dot
+from eande.training import guide as guides
+from helpers.exact_posteriors import cube, two_modes
+from helpers.models import Function
+from helpers.sharp_gaussians import box, gaussian
+
+pytestmark = pytest.mark.thorough
+
+NOISE = 0.03
+WEIGHT = 0.7
+WIDTH = 0.1
+
+
+@pytest.fixture(scope="module")
+def line():
+    """An exact model of three parameters at 9 nats, its guide learned, and its simulator."""
+    model, simulated = gaussian(box(3), NOISE)
+    return eande.learn_guide(model, simulated(500, 0), progress=False), simulated
+
+
+def two_moded():
+    """A model with two modes around ±½ whose place the datum moves."""
+    encoder = Function(lambda y: y)
+
+    def score(f, g):
+        return torch.stack([two_modes(g - own, WEIGHT, WIDTH) for own in f])
+
+    class Modes(Dot):
+        name = "two modes of a test"
+        trainable = False
+
+        def score(self, f, g):
+            return score(f, g)
+
+        def paired_score(self, f, g):
+            return torch.cat([score(f[i : i + 1], g[i : i + 1])[0] for i in range(len(f))])
+
+        def grouped_score(self, f, g):
+            return torch.cat([score(f[i : i + 1], g[i]) for i in range(len(f))])
+
+    return eande.EmbedAndEmulate(
+        encoder, Function(lambda phi: phi), Modes(2), cube(2), y_shape=(2,), embedding_dimension=2
+    )
+
+
+@pytest.fixture(scope="module")
+def modes():
+    """The same with its guide learned, and data."""
+    model = two_moded()
+    stream = torch.Generator().manual_seed(0)
+    shift = 0.2 * torch.rand(400, 2, generator=stream) - 0.1
+    side = torch.where(torch.rand(400, 1, generator=stream) < WEIGHT, 0.5, -0.5)
+    phi = (shift + side + WIDTH * torch.randn(400, 2, generator=stream)).clamp(-0.99, 0.99)
+    simulations = eande.Simulations.from_arrays(phi, shift)
+    return eande.learn_guide(model, simulations, progress=False), shift
+
+
+def test_learned_proposals_are_taken_at_once_and_are_good(line):
+    model, simulated = line
+    y = simulated(20, 1).y
+    infos = [model.posterior(one).sample(500)[1] for one in y]
+    assert all(isinstance(info, GuidedInfo) and info.rounds == 0 for info in infos)
+    assert torch.tensor([info.effective_share for info in infos]).median() > 0.4
+    plain = model.with_guide(None).posterior(y[0])
+    assert plain.sample(500)[1].rounds > 0
+
+
+def test_log_c_and_its_error_are_right(line):
+    model, simulated = line
+    y = simulated(40, 2).y.double()
+    normal = torch.distributions.Normal(0.0, 1.0)
+    inside = normal.cdf((1 - y) / NOISE) - normal.cdf((-1 - y) / NOISE)
+    whole = math.log(NOISE * math.sqrt(2 * math.pi) / 2)
+    exact = (inside.log() + whole + y**2 / (2 * NOISE**2)).sum(1)
+    found = [posterior.refine(seed=i) for i, posterior in enumerate(model.posteriors(y))]
+    z = torch.tensor(
+        [
+            (one.log_normalizer - c) / one.normalizer_error
+            for one, c in zip(found, exact, strict=True)
+        ]
+    )
+    # Forty numbers: their root mean square is within 0.3 of 1 in 99.5 % of cases.
+    assert 0.7 < z.square().mean().sqrt() < 1.3
+    assert max(one.normalizer_error for one in found) < 0.03
+
+
+def test_samples_are_those_without_a_guide(line):
+    model, simulated = line
+    y = simulated(3, 3).y
+    for one in y:
+        with_guide, _ = model.posterior(one).sample(2_000, seed=1)
+        without, _ = model.with_guide(None).posterior(one).sample(2_000, seed=2)
+        assert c2st(with_guide, without) < 0.54
+
+
+def spoilt(guide, how):
+    """A learned guide that is half as wide, shifted, or has lost a mode."""
+    mixture = guide.mixture
+    components = mixture.components
+    if how == "narrow":
+        mixture = mixture.widened(0.5)
+    elif how == "shifted":
+        means = components.means + 4 * components.factors.sum(3)
+        mixture = mixture._replace(components=components._replace(means=means))
+    else:
+        first = (components.means > 0).all(2) + 1e-12
+        weights = components.weights * first
+        weights = weights / weights.sum(1, keepdim=True)
+        mixture = mixture._replace(components=components._replace(weights=weights))
+    return guide._replace(mixture=mixture)
+
+
+class _Spoilt(torch.nn.Module):
+    """A network whose guides are spoilt."""
+
+    def __init__(self, network, how):
+        super().__init__()
+        self.network = network
+        self.settings = network.settings
+        self.how = how
+
+    def guide(self, features, prior):
+        return spoilt(self.network.guide(features, prior), self.how)
+
+
+@pytest.mark.parametrize("how", ["narrow", "shifted", "one mode"])
+def test_a_spoilt_guide_changes_costs_and_not_results(how, modes):
+    model, shift = modes
+    worse = model.with_guide(_Spoilt(model.guide, how))
+    phi, _ = worse.samples(shift[:20], 1_000, seed=4, progress=False)
+    first = (phi - shift[:20].unsqueeze(1)).mean(2) > 0
+    # Of 20,000: the standard error is 0.0032.
+    assert abs(first.double().mean().item() - WEIGHT) < 0.013
+    white = (phi - shift[:20].unsqueeze(1) - torch.where(first, 0.5, -0.5).unsqueeze(2)) / WIDTH
+    assert abs(white.std().item() - 1) < 0.02
+    alone, info = worse.posterior(shift[0]).sample(4_000)
+    weight = ((alone - shift[0]).mean(1) > 0).double().mean().item()
+    assert abs(weight - WEIGHT) < 0.03
+    kept = model.posterior(shift[0]).sample(4_000)[1]
+    assert kept.rounds == 0
+    # What it costs is told.
+    assert info.rounds > 0 or info.effective_share < 0.8 * kept.effective_share
+
+
+def test_a_lost_mode_is_noticed_by_prior_draws_alone(modes):
+    model, shift = modes
+    f = model.embed(shift[:8])
+    guide = spoilt(model.propose(f), "one mode")
+    scores = DataScores(model, f)
+    bank = model.prior_bank(model.prior, 10_000)
+    given = (bank.phi, model.similarity.score(f, bank.emulated))
+    # A tenth of the prior finds the mode in thousands of draws; so few would hardly meet it.
+    found = follow_guide(guide, scores, *given, effort=_CLOSER._replace(enough=0.0), seed=0)
+    assert found.rounds > 0
+    right = follow_guide(
+        model.propose(f), scores, *given, effort=_CLOSER._replace(enough=0.0), seed=0
+    )
+    assert right.rounds == 0
+
+
+def test_a_calibrated_model_proposes_as_wide_as_its_posteriors(line):
+    model, simulated = line
+    y = simulated(10, 4).y
+    wide = model.with_similarity(Calibrated(model.similarity, 0.25))
+    bank = wide.prior_bank(wide.prior, 10_000)
+    near = find_near(wide, wide.embed(y), bank, seed=0)
+    assert near.found.rounds == 0
+    share = near.found.normalizer().effective_draws / near.log_weight.shape[1]
+    assert share.median() > 0.4
+    phi, _ = wide.posterior(y[0]).sample(2_000)
+    assert phi.std(0).tolist() == pytest.approx([2 * NOISE] * 3, rel=0.1)
+
+
+@pytest.fixture(scope="module")
+def fits():
+    """Two sharp models of two parameters that files can hold, and their simulations."""
+    simulations = line_simulations()
+    models = []
+    for seed in (0, 1):
+        settings = eande.FitSettings(epochs=20, start="linear", device="cpu", seed=seed)
+        given = {"settings": settings, "guide": False, "progress": False}
+        models.append(eande.fit(simulations, box(2), **given))
+    return models, simulations
+
+
+@pytest.fixture
+def hasty(monkeypatch):
+    """Guides of few steps, where it does not matter how good they are."""
+    monkeypatch.setattr(guides, "_PAIR_STEPS", 40)
+    monkeypatch.setattr(guides, "_STEPS", 10)
+
+
+@pytest.mark.usefixtures("hasty")
+def test_what_is_learned_stays_with_the_model(fits, tmp_path):
+    (model, _), simulations = fits
+    guided = eande.learn_guide(model, simulations, progress=False)
+    assert model.guide is None
+    assert guided.guide is not None
+    guided.save(tmp_path / "model.eande")
+    loaded = eande.load(tmp_path / "model.eande")
+    y = simulations.y[0]
+    assert loaded.guide is not None
+    assert torch.equal(loaded.posterior(y).guide.log_weight, guided.posterior(y).guide.log_weight)
+    # An older file has none.
+    model.save(tmp_path / "plain.eande")
+    assert eande.load(tmp_path / "plain.eande").guide is None
+
+
+@pytest.mark.usefixtures("hasty")
+def test_an_ensemble_proposes_by_its_members_and_by_one_of_its_own(fits, tmp_path):
+    (model, other), simulations = fits
+    members = [eande.learn_guide(one, simulations, progress=False) for one in (model, other)]
+    joint = eande.ensemble(members)
+    y = simulations.y[:4]
+    assert joint.guide is None
+    assert len(joint.propose(joint.embed(y)).mixture.location) == 8
+    own = eande.learn_guide(eande.ensemble([model, other]), simulations, progress=False)
+    assert len(own.propose(own.embed(y)).mixture.location) == 4
+    # Half of a model has nothing to say for all of it.
+    assert eande.ensemble([members[0], other]).propose(joint.embed(y)) is None
+    for number, one in enumerate((joint, own)):
+        one.save(tmp_path / f"{number}.eande")
+        loaded = eande.load(tmp_path / f"{number}.eande")
+        kept = one.posterior(y[0]).guide.log_weight
+        assert torch.equal(loaded.posterior(y[0]).guide.log_weight, kept)
+        calibrated = one.with_similarity(Calibrated(one.similarity, 0.5))
+        assert calibrated.propose(calibrated.embed(y)) is not None
+        copied = copy.deepcopy(one)
+        assert torch.equal(copied.posterior(y[0]).guide.log_weight, kept)
+
+
+@pytest.mark.usefixtures("hasty")
+def test_a_fit_learns_one_where_prior_draws_are_few_or_it_is_asked_to(tmp_path):
+    simulations = line_simulations()
+    settings = eande.FitSettings(epochs=20, start="linear", device="cpu", batch_size=128)
+    given = {"settings": settings, "progress": False}
+    blunt = eande.fit(line_simulations(noise=0.5), box(2), **given)
+    assert blunt.guide is None
+    assert eande.fit(line_simulations(noise=0.5), box(2), guide=True, **given).guide is not None
+    assert eande.fit(simulations, box(2), guide=False, **given).guide is None
+    folder = tmp_path / "run"
+    sharp = eande.fit(simulations, box(2), checkpoint=folder, **given)
+    assert sharp.guide is not None
+    # The same call again reads it, and another way to the same weights would be a wonder.
+    again = eande.fit(simulations, box(2), checkpoint=folder, **given)
+    for name, kept in sharp.guide.state_dict().items():
+        assert torch.equal(again.guide.state_dict()[name], kept)
+    (folder / "guide.safetensors").write_bytes(b"no guide at all")
+    with pytest.raises(InputError, match=r"guide\.safetensors: expected an eande guide"):
+        eande.fit(simulations, box(2), checkpoint=folder, **given)
+
+
+@pytest.mark.usefixtures("hasty")
+def test_a_warm_start_begins_without_one(fits):
+    (model, _), simulations = fits
+    guided = eande.learn_guide(model, simulations, progress=False)
+    settings = eande.FitSettings(epochs=1, device="cpu")
+    further = eande.fit(
+        simulations, warm_start=guided, settings=settings, guide=False, progress=False
+    )
+    assert further.guide is None
+
+
+def test_what_has_nothing_to_learn_is_refused(line):
+    model, simulated = line
+    draws = eande.EmpiricalPrior(box(3).sample(500, seed=0))
+    without, _ = gaussian(draws, NOISE)
+    with pytest.raises(InputError, match="whose prior has a density"):
+        eande.learn_guide(without, simulated(50, 0, phi=draws.sample(50, seed=1)))
+    with pytest.raises(InputError, match="y: expected shape"):
+        eande.learn_guide(
+            model, eande.Simulations.from_arrays(torch.zeros(50, 3), torch.zeros(50, 4))
+        )
+
+
+def line_simulations(noise=0.02, seed=0):
+    return eande.simulate(
+        lambda phi, rng: phi + noise * rng.standard_normal(phi.shape),
+        box(2),
+        400,
+        seed=seed,
+        progress=False,
+    )
