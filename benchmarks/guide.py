@@ -7,6 +7,7 @@ exact     linear-Gaussian problems of 2 to 20 parameters and 3 to 25 nats, two m
           five parameters, with the exact score in the place of networks: errors of log C in its own
           standard errors, samples' moments and mode weights, seconds
 spoilt    the two modes with a guide that is half as wide, shifted, or without one mode
+learned   the same, with a guide that the model has learned for two modes that data move
 alarms    repetitions of `diagnose` on a Gaussian model of 13 nats that is exact, 1.5 × too narrow
           or 1.5 × too wide
 fitted    the ten tasks, fitted to 1,000 simulations with nothing but defaults: seconds of 10,000
@@ -39,15 +40,18 @@ import eande
 from eande.diagnostics.two_sample import c2st
 from eande.foundations.provenance import provenance
 from eande.inference import guide as guides
+from eande.inference.guide import Guide
+from eande.inference.guide_network import GuideNetwork
 from eande.inference.posterior import Posterior
 from eande.inference.samplers.gaussian_mixture import GaussianMixture
+from eande.priors.prior import Prior
 from eande.simulators.sbibm import TASKS
 from eande.studies.records import StoredRuns
 from eande.studies.schema import Provenance
 
 # Models whose score is given are made by helpers of the tests.
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-from helpers.exact_posteriors import cube, posterior_of, two_modes
+from helpers.exact_posteriors import MODE_WIDTH, cube, moved_modes, posterior_of, two_modes
 from helpers.sharp_gaussians import box, gaussian
 
 # Parameters and nats.
@@ -360,6 +364,51 @@ def spoilt(how: str, size: Size) -> dict[str, Any]:
     }
 
 
+class SpoiltNetwork(torch.nn.Module):
+    """A learned guide that is spoilt afterwards."""
+
+    def __init__(self, network: GuideNetwork, how: str) -> None:
+        super().__init__()
+        self.network = network
+        self.settings = network.settings
+        self.how = how
+
+    def guide(self, features: Tensor, prior: Prior) -> Guide:
+        """Return its proposals."""
+        guide = self.network.guide(features, prior)
+        return guide._replace(mixture=SPOILT[self.how](guide.mixture))
+
+
+def learned(how: str, size: Size) -> dict[str, Any]:
+    """Sample two modes that data move, with a learned guide that is spoilt."""
+    model, simulations = moved_modes(500)
+    model = eande.learn_guide(model, simulations, progress=False)
+    model = model.with_guide(SpoiltNetwork(model.guide, how))
+    weights, shares, costs, copies, rounds = [], [], [], [], 0
+    means, spreads = [], []
+    for y in moved_modes(size.sampled, seed=1)[1].y:
+        phi, info = model.posterior(y).sample(size.samples, seed=len(costs), sampler="guided")
+        shares.append(info.effective_share)
+        costs.append(info.evaluations / size.samples)
+        copies.append(info.copies)
+        rounds += info.rounds > 0
+        first = (phi - y).mean(1) > 0
+        weights.append(first.double().mean().item())
+        white = (phi - y - torch.where(first, 0.5, -0.5).unsqueeze(1)).double() / MODE_WIDTH
+        means.append(white.mean(0))
+        spreads.append(white.square().mean(0))
+    return {
+        "mode_weight": sum(weights) / len(weights),
+        "largest_mean": torch.stack(means).mean(0).abs().max().item(),
+        "deviation": torch.stack(spreads).mean().sqrt().item(),
+        "effective_share": sum(shares) / len(shares),
+        "evaluations_per_sample": sum(costs) / len(costs),
+        "copies": sum(copies) / len(copies),
+        "found_anew": rounds,
+        "of": size.sampled,
+    }
+
+
 def alarms(name: str, size: Size) -> dict[str, Any]:
     """Count the alarms of some repetitions."""
     fault, part = name.split("/")
@@ -463,6 +512,7 @@ def cells(size: Size, folder: Path) -> dict[str, Callable[[], dict[str, Any]]]:
         found[f"exact/{name}"] = lambda name=name: exact(name, size)
     for how in SPOILT:
         found[f"spoilt/{how}"] = lambda how=how: spoilt(how, size)
+        found[f"learned/{how}"] = lambda how=how: learned(how, size)
     for fault in FAULTS:
         for part in range(10):
             name = f"{fault}/{part}"

@@ -14,6 +14,8 @@ from eande.similarities.dot import Dot
 from eande.simulation.simulate import simulate
 from helpers.models import Function
 
+MODE_WEIGHT = 0.7
+MODE_WIDTH = 0.1
 ALPHA = 1e-3  # false-alarm rate of every two-sample test here; seeds are fixed
 
 
@@ -88,7 +90,7 @@ def posterior_of(score, prior, draws=50_000):
     return model.posterior(torch.zeros(1), draws=draws)
 
 
-def two_modes(phi, weight=0.7, width=0.1):
+def two_modes(phi, weight=MODE_WEIGHT, width=MODE_WIDTH):
     """Gaussians at ±½ in every coordinate."""
     squares = [((phi - centre) / width).square().sum(1) / -2 for centre in (0.5, -0.5)]
     return torch.logaddexp(squares[0] + math.log(weight), squares[1] + math.log(1 - weight))
@@ -96,3 +98,37 @@ def two_modes(phi, weight=0.7, width=0.1):
 
 def cube(dimension):
     return eande.BoxPrior([-1] * dimension, [1] * dimension)
+
+
+class MovedModes(Dot):
+    """The score of two modes, which the datum moves together."""
+
+    name = "moved modes of a test"
+    trainable = False
+
+    def score(self, f, g):
+        return torch.stack([two_modes(g - own) for own in f])
+
+    def paired_score(self, f, g):
+        return two_modes(g - f)
+
+    def grouped_score(self, f, g):
+        return torch.stack([two_modes(points - own) for own, points in zip(f, g, strict=True)])
+
+
+def moved_modes(count, seed=0):
+    """A model of two modes around ±½ in two parameters, moved by its datum, and simulations."""
+    model = EmbedAndEmulate(
+        Function(lambda y: y),
+        Function(lambda phi: phi),
+        MovedModes(2),
+        cube(2),
+        y_shape=(2,),
+        embedding_dimension=2,
+    )
+    stream = torch.Generator().manual_seed(seed)
+    moved = 0.2 * torch.rand(count, 2, generator=stream) - 0.1
+    first = torch.rand(count, 1, generator=stream) < MODE_WEIGHT
+    phi = moved + torch.where(first, 0.5, -0.5)
+    phi = phi + MODE_WIDTH * torch.randn(count, 2, generator=stream)
+    return model, eande.Simulations.from_arrays(phi.clamp(-0.99, 0.99), moved)

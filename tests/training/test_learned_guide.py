@@ -13,17 +13,15 @@ from eande.inference.guide import DataScores, follow_guide
 from eande.inference.nearby import _CLOSER, find_near
 from eande.inference.samplers.guided import GuidedInfo
 from eande.similarities.calibrated import Calibrated
-from eande.similarities.dot import Dot
 from eande.training import guide as guides
-from helpers.exact_posteriors import cube, two_modes
-from helpers.models import Function
+from helpers.exact_posteriors import MODE_WEIGHT as WEIGHT
+from helpers.exact_posteriors import MODE_WIDTH as WIDTH
+from helpers.exact_posteriors import moved_modes
 from helpers.sharp_gaussians import box, gaussian
 
 pytestmark = pytest.mark.thorough
 
 NOISE = 0.03
-WEIGHT = 0.7
-WIDTH = 0.1
 
 
 @pytest.fixture(scope="module")
@@ -33,41 +31,11 @@ def line():
     return eande.learn_guide(model, simulated(500, 0), progress=False), simulated
 
 
-def two_moded():
-    """A model with two modes around ±½ whose place the datum moves."""
-    encoder = Function(lambda y: y)
-
-    def score(f, g):
-        return torch.stack([two_modes(g - own, WEIGHT, WIDTH) for own in f])
-
-    class Modes(Dot):
-        name = "two modes of a test"
-        trainable = False
-
-        def score(self, f, g):
-            return score(f, g)
-
-        def paired_score(self, f, g):
-            return torch.cat([score(f[i : i + 1], g[i : i + 1])[0] for i in range(len(f))])
-
-        def grouped_score(self, f, g):
-            return torch.cat([score(f[i : i + 1], g[i]) for i in range(len(f))])
-
-    return eande.EmbedAndEmulate(
-        encoder, Function(lambda phi: phi), Modes(2), cube(2), y_shape=(2,), embedding_dimension=2
-    )
-
-
 @pytest.fixture(scope="module")
 def modes():
     """The same with its guide learned, and data."""
-    model = two_moded()
-    stream = torch.Generator().manual_seed(0)
-    shift = 0.2 * torch.rand(400, 2, generator=stream) - 0.1
-    side = torch.where(torch.rand(400, 1, generator=stream) < WEIGHT, 0.5, -0.5)
-    phi = (shift + side + WIDTH * torch.randn(400, 2, generator=stream)).clamp(-0.99, 0.99)
-    simulations = eande.Simulations.from_arrays(phi, shift)
-    return eande.learn_guide(model, simulations, progress=False), shift
+    model, simulations = moved_modes(400)
+    return eande.learn_guide(model, simulations, progress=False), simulations.y
 
 
 def test_learned_proposals_are_taken_at_once_and_are_good(line):
