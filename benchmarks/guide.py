@@ -44,6 +44,7 @@ from eande.inference.guide import Guide
 from eande.inference.guide_network import GuideNetwork
 from eande.inference.posterior import Posterior
 from eande.inference.samplers.gaussian_mixture import GaussianMixture
+from eande.inference.samplers.guided import GuidedInfo
 from eande.priors.prior import Prior
 from eande.simulators.sbibm import TASKS
 from eande.studies.records import StoredRuns
@@ -428,17 +429,21 @@ def alarms(name: str, size: Size) -> dict[str, Any]:
     return {"of": size.repetitions, "alarms": failed, "by_check": raised, "not_tested": untested}
 
 
+def simulated(name: str, size: Size) -> eande.Simulations:
+    """Return the simulations that a task's model is fitted to."""
+    task = TASKS[name]
+    return eande.simulate(
+        task.simulator, task.prior, size.simulations, seed=0, block_size=10_000, progress=False
+    )
+
+
 def fitted_model(name: str, size: Size, folder: Path) -> eande.EmbedAndEmulate:
     """Return the task's model: from the folder, or fitted and put there."""
     path = folder / f"{name}-{size.simulations}-0.eande"
     if path.exists():
         return eande.load(path)
-    task = TASKS[name]
-    simulations = eande.simulate(
-        task.simulator, task.prior, size.simulations, seed=0, block_size=10_000, progress=False
-    )
     settings = eande.FitSettings(seed=0, epochs=size.epochs, device="cpu")
-    model = eande.fit(simulations, task.prior, settings=settings, progress=False)
+    model = eande.fit(simulated(name, size), TASKS[name].prior, settings=settings, progress=False)
     folder.mkdir(parents=True, exist_ok=True)
     model.save(path)
     return model
@@ -450,19 +455,30 @@ def held_out(name: str, count: int) -> eande.Simulations:
     return eande.simulate(task.simulator, task.prior, count, seed=HELD_OUT_SEED, progress=False)
 
 
+def learning(model: eande.EmbedAndEmulate, name: str, size: Size) -> dict[str, float]:
+    """Return the seconds in which a fitted model learns a guide."""
+    simulations = simulated(name, size)
+    clock = Clock()
+    eande.learn_guide(model, simulations, progress=False)
+    return clock.read()
+
+
 def fitted(name: str, size: Size, folder: Path) -> dict[str, Any]:
     """Time samples of a fitted model, compare them with the tempered sampler's, and diagnose it."""
     model = fitted_model(name, size, folder)
     data = held_out(name, max(size.held_out, size.observations))
     # What is kept between posteriors is made before.
     model.posterior(data.y[0]).sample(10)
-    clocks, routes, scores = [], [], []
+    clocks, routes, scores, shares, rounds = [], [], [], [], 0
     for i in range(size.observations):
         clock = Clock()
         posterior = model.posterior(data.y[i])
         phi, info = posterior.sample(size.samples, seed=i)
         clocks.append(clock.read())
         routes.append(type(info).__name__)
+        if isinstance(info, GuidedInfo):
+            shares.append(info.effective_share)
+            rounds += info.rounds > 0
         if i < size.compared:
             count = size.compared_samples
             other, _ = posterior.sample(count, seed=i, sampler="tempered", particles=size.particles)
@@ -474,6 +490,10 @@ def fitted(name: str, size: Size, folder: Path) -> dict[str, Any]:
         "members": len(model.members),
         "held_out_nats": found.log_ratio,
         "routes": {route: routes.count(route) for route in set(routes)},
+        "guide": None if model.guide is None else asdict(model.guide.settings),
+        "learning": learning(model, name, size),
+        "effective_shares": sorted(shares),
+        "found_anew": rounds,
         **_seconds(clocks),
         "c2st_against_tempering": scores,
         "diagnose": clock.read(),
