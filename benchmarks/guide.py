@@ -491,7 +491,7 @@ def fitted(name: str, size: Size, folder: Path) -> dict[str, Any]:
         "held_out_nats": found.log_ratio,
         "routes": {route: routes.count(route) for route in set(routes)},
         "guide": None if model.guide is None else asdict(model.guide.settings),
-        "learning": learning(model, name, size),
+        "learning": None if model.guide is None else learning(model, name, size),
         "effective_shares": sorted(shares),
         "found_anew": rounds,
         **_seconds(clocks),
