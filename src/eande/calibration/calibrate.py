@@ -20,7 +20,15 @@ from torch import Tensor
 
 from eande.calibration.aiming import find_aim
 from eande.calibration.cross_validation import gain, within
-from eande.calibration.exponents import KINDS, OBJECTIVES, Found, find_exponents, tabulate
+from eande.calibration.exponents import (
+    KINDS,
+    OBJECTIVES,
+    Found,
+    Table,
+    find_exponents,
+    tabulate,
+)
+from eande.calibration.near_draws import near_draws
 from eande.foundations.checks import EandeWarning, check_choice, check_count, check_flag
 from eande.inference.held_out import check_held_out, embed_rows
 from eande.inference.model import EmbedAndEmulate
@@ -121,7 +129,8 @@ def calibrate(
     trained = fitted.with_similarity(fitted.similarity.trained)
     similarity = trained.similarity
     f = embed_rows(trained, pairs.y, progress=progress)
-    g = trained.emulate_all(pairs.phi.to(model.device))
+    phi = pairs.phi.to(model.device)
+    g = trained.emulate_all(phi)
     bank = trained.prior_bank(trained.prior, draws)
     features = similarity.features(f)
     search = partial(
@@ -132,12 +141,17 @@ def calibrate(
         objective=objective,
         from_prior=from_prior,
     )
-    plain = chosen = search(tabulate(similarity, f, g, bank, progress=progress))
+
+    def tabulated(embedded: Tensor) -> Table:
+        near = near_draws(trained, embedded, phi, bank, progress=progress)
+        return tabulate(similarity, embedded, g, bank, near=near, progress=progress)
+
+    plain = chosen = search(tabulated(f))
     aimed = None
     if aim and similarity.movable and not from_prior:
         aimed = find_aim(similarity, f, g, bank.emulated[bank.inside], groups, progress=progress)
     if aimed is not None:
-        moved = search(tabulate(similarity, aimed.f, g, bank, progress=progress))
+        moved = search(tabulated(aimed.f))
         # As finished models: an exponent may do as well without.
         if not within(moved.after - plain.after, groups, 2):
             chosen = moved

@@ -8,7 +8,8 @@ itself,
 is concave in e^t and cheap: one pass of the networks gives the scores, and the curves ℓ_i are
 tabulated once. It is the log of the probability of picking φ_i out of N + 1: for any N its mean is
 highest for the true ratio, so that too few draws do not flatter a sharp exponent, and with enough
-of them it is the log ratio.
+of them it is the log ratio. Where few of them come near a posterior, the φ_j are weighted draws
+from near it (:mod:`eande.calibration.near_draws`): exp(e^t s) is then multiplied by p/q.
 
 The score hardly changes near its optimum. Coverage does: u_i(t), the posterior's mass where its
 ratio is higher than at φ_i, rises with t, and must be uniform on (0, 1). The objective "coverage"
@@ -27,6 +28,7 @@ Reference:
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -34,6 +36,7 @@ from rich.progress import track
 from torch import Tensor
 
 from eande.calibration.cross_validation import folds, within
+from eande.calibration.near_draws import NearDraws
 from eande.inference.levels import mass_above
 from eande.inference.normalizer import PriorBank
 from eande.similarities.calibrated import EXPONENTS, Slope
@@ -117,28 +120,46 @@ def tabulate(
     g: Tensor,
     bank: PriorBank,
     *,
+    near: Mapping[int, NearDraws] | None = None,
     progress: bool,
 ) -> Table:
-    """Tabulate ℓ_i and u_i of held-out pairs, given as embeddings (m, n) each."""
+    """Tabulate ℓ_i and u_i of held-out pairs.
+
+    Args:
+        similarity: as it was trained.
+        f: embedded data (m, n).
+        g: emulated true parameters (m, n).
+        bank: prior draws.
+        near: draws in the place of these, by the place of the datum, where these are too few.
+        progress: whether to show a progress bar.
+    """
     powers = _LOG_EXPONENTS.exp().to(f.device)
     curves = []
     levels = []
     pairs = zip(f.split(1), g.split(1), strict=True)
-    for datum, phi in track(pairs, "calibrating", total=len(f), disable=not progress):
+    shown = track(pairs, "calibrating", total=len(f), disable=not progress)
+    for place, (datum, phi) in enumerate(shown):
         own = similarity.paired_score(datum, phi).double()
-        others = similarity.score(datum, bank.emulated)[0].double()
-        others = others.masked_fill(~bank.inside, -torch.inf)
+        drawn = None if near is None else near.get(place)
+        if drawn is not None:
+            others, ratios, own_ratio = drawn
+        else:
+            others = similarity.score(datum, bank.emulated)[0].double()
+            others = others.masked_fill(~bank.inside, -torch.inf)
+            ratios = torch.zeros_like(others)
+            own_ratio = torch.zeros_like(own)
         top = torch.maximum(own, others.max())
         # Shifted by the top: sharp scores overflow no exponential, and those too far to count at
         # any exponent are left out.
-        near = others[others > top - _FAR / EXPONENTS[0]]
-        weights = (powers.unsqueeze(1) * (near - top)).exp_()
-        mine = (powers * (own - top)).exp()
+        counted = others > top - _FAR / EXPONENTS[0]
+        close = others[counted]
+        weights = (powers.unsqueeze(1) * (close - top) + ratios[counted]).exp_()
+        mine = (powers * (own - top) + own_ratio).exp()
         total = weights.sum(1) + mine
         curves.append(powers * (own - top) - (total / (len(others) + 1)).log())
         # Half of what is level with it, its own share included: among N + 1 that could each be the
         # one, u then has the mean ½ for any N.
-        levels.append(mass_above(near, own[0], weights, own_weight=mine))
+        levels.append(mass_above(close, own[0], weights, own_weight=mine))
     return Table(torch.stack(curves).cpu(), torch.stack(levels).cpu())
 
 
