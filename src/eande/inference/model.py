@@ -632,6 +632,14 @@ class EmbedAndEmulate(nn.Module):
 
         None where no guide was learned. Of a calibrated model they are as much wider or narrower
         as its posteriors.
+
+        Example:
+            >>> model.propose(model.embed(held_out.y[:3])) is None
+            True
+            >>> guided = eande.learn_guide(model, simulations, progress=False)
+            >>> guide = guided.propose(guided.embed(held_out.y[:3]))
+            >>> prior.constrain(guide.draw(100, seed=0).flatten(0, 1)).shape
+            torch.Size([300, 2])
         """
         similarity = self.similarity
         if not isinstance(similarity, Calibrated):
@@ -908,6 +916,7 @@ class EmbedAndEmulate(nn.Module):
             ("encoder", network_in_words(networks.encoder)),
             ("emulator", network_in_words(networks.emulator)),
             ("reached", self._reached_in_words()),
+            ("guide", "none" if self.guide is None else network_in_words(self.guide)),
         ]
         if self.tried:
             rows.append(("runs tried", str(len(self.tried))))

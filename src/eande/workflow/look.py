@@ -154,6 +154,7 @@ def _model(path: Path) -> dict[str, Any]:
         if "score" in record
     ]
     windows = document.windows
+    learned = document.guide is not None or all(member.guide is not None for member in members)
     return {
         "format": document.format,
         "members": len(members),
@@ -162,4 +163,5 @@ def _model(path: Path) -> dict[str, Any]:
         "encoder": "one of your own" if first.encoder is None else first.encoder.name,
         "similarity": document.similarity.get("name"),
         "held-out score": f"{max(scores):.3g} nats" if scores else None,
+        "guide": "learned" if learned else "none",
     } | ({"combines": f"windows of shape {show_shape(first.y_shape)}"} if windows else {})
