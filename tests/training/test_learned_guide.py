@@ -213,7 +213,7 @@ def test_an_ensemble_proposes_by_its_members_and_by_one_of_its_own(fits, tmp_pat
 
 
 @pytest.mark.usefixtures("hasty")
-def test_a_fit_learns_one_where_prior_draws_are_few_or_it_is_asked_to(tmp_path):
+def test_a_fit_learns_one_where_prior_draws_are_few_or_it_is_asked_to(tmp_path, monkeypatch):
     simulations = line_simulations()
     settings = eande.FitSettings(epochs=20, start="linear", device="cpu", batch_size=128)
     given = {"settings": settings, "progress": False}
@@ -224,13 +224,30 @@ def test_a_fit_learns_one_where_prior_draws_are_few_or_it_is_asked_to(tmp_path):
     folder = tmp_path / "run"
     sharp = eande.fit(simulations, box(2), checkpoint=folder, **given)
     assert sharp.guide is not None
-    # The same call again reads it, and another way to the same weights would be a wonder.
-    again = eande.fit(simulations, box(2), checkpoint=folder, **given)
+    # The same call again reads it.
+    with monkeypatch.context() as patched:
+        patched.setattr(guides, "_learned", None)
+        again = eande.fit(simulations, box(2), checkpoint=folder, **given)
     for name, kept in sharp.guide.state_dict().items():
         assert torch.equal(again.guide.state_dict()[name], kept)
+    (folder / "guide.safetensors").unlink()
+    anew = eande.fit(simulations, box(2), checkpoint=folder, **given)
+    for name, kept in sharp.guide.state_dict().items():
+        assert torch.equal(anew.guide.state_dict()[name], kept)
     (folder / "guide.safetensors").write_bytes(b"no guide at all")
     with pytest.raises(InputError, match=r"guide\.safetensors: expected an eande guide"):
         eande.fit(simulations, box(2), checkpoint=folder, **given)
+
+
+@pytest.mark.usefixtures("hasty")
+def test_further_members_have_a_guide_that_knows_them(tmp_path):
+    settings = eande.FitSettings(epochs=5, start="linear", device="cpu", batch_size=128)
+    given = {"settings": settings, "checkpoint": tmp_path / "run", "progress": False}
+    two = eande.fit(line_simulations(), box(2), members=2, **given)
+    three = eande.fit(line_simulations(), box(2), members=3, **given)
+    width = two.members[0].embedding_dimension
+    assert (two.guide.settings.features, three.guide.settings.features) == (2 * width, 3 * width)
+    assert three.propose(three.embed(line_simulations().y[:2])) is not None
 
 
 @pytest.mark.usefixtures("hasty")

@@ -22,14 +22,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 from rich.progress import Progress
 from torch import Tensor, nn
 
-from eande.foundations.checks import InputError, check_count, check_flag, check_same
+from eande.foundations.checks import InputError, check_count, check_flag, check_same, check_seed
 from eande.foundations.documents import as_document, as_json
 from eande.foundations.files import read_tensors, write_tensors
 from eande.foundations.seeds import derive_seed, generator, global_seed
@@ -120,7 +120,7 @@ def learn_guide(
         >>> guided.posterior(y_observed).guide.rounds  # none: they are known from the start
         0
     """
-    check_count("seed", seed, 0)
+    check_seed("seed", seed)
     check_flag("progress", progress)
     pairs = check_held_out("simulations", model, simulations, views, one_per_group=False)
     if model.combined_views is not None:
@@ -153,15 +153,16 @@ def with_learned_guide(
     """
     if asked is False or not _possible(model):
         return model
+    known = _read(call, model)
+    if known is not None:
+        return model.with_guide(known)
     data = [_some(part, call.views) for part in (split.train, split.held_out)]
     if asked is None and not _few_draws(_members(model)[0], data[1].some(_LOOKED_AT)):
         return model
     with doing(call.bar, "embedding data for the guide"):
         seen = _see(model, data)
-    network = _outlined(model, seen, seed)
-    if not _read(call, network):
-        network = _learned(network, seen, seed, call.bar)
-        _write(call, network)
+    network = _learned(_outlined(model, seen, seed), seen, seed, call.bar)
+    _write(call, network)
     return model.with_guide(network)
 
 
@@ -293,25 +294,29 @@ class _Document:
     format: int = _FORMAT
 
 
-def _read(call: Call, network: GuideNetwork) -> bool:
-    """Fill a guide with what an earlier call has learned; return whether there was one."""
+def _read(call: Call, model: EmbedAndEmulate) -> GuideNetwork | None:
+    """Return what an earlier call has learned; None where there is nothing of such a model."""
     path = None if call.folder is None else call.folder / _FILE
     if path is None or not (path.exists() or path.is_symlink()):
-        return False
+        return None
     document, tensors = read_tensors(path, "guide")
     known = as_document(path, document, _Document)
     check_count(f"{path}: format", known.format, _FORMAT, at_most=_FORMAT)
     check_same(
         path,
-        call.fingerprint | {"settings": asdict(network.settings)},
-        known.fingerprint | {"settings": asdict(known.settings)},
+        call.fingerprint,
+        known.fingerprint,
         what="a guide of this very fit",
         remedy=OF_ANOTHER_CALL,
     )
+    features = sum(member.embedding_dimension for member in _members(model))
+    if (known.settings.features, known.settings.dimension) != (features, model.prior.dimension):
+        # Of fewer members: a later call may add some.
+        return None
+    network = GuideNetwork(known.settings)
     load_weights(network, tensors, path)
     network.check_scales(str(path))
-    network.requires_grad_(False).eval()
-    return True
+    return network.to(model.device).requires_grad_(False).eval()
 
 
 def _write(call: Call, network: GuideNetwork) -> None:
