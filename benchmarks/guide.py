@@ -365,18 +365,17 @@ def spoilt(how: str, size: Size) -> dict[str, Any]:
     }
 
 
-class SpoiltNetwork(torch.nn.Module):
-    """A learned guide that is spoilt afterwards."""
+class SpoiltNetwork(GuideNetwork):
+    """A learned network whose guides are spoilt."""
 
     def __init__(self, network: GuideNetwork, how: str) -> None:
-        super().__init__()
-        self.network = network
-        self.settings = network.settings
+        super().__init__(network.settings)
+        self.load_state_dict(network.state_dict())
         self.how = how
 
     def guide(self, features: Tensor, prior: Prior) -> Guide:
-        """Return its proposals."""
-        guide = self.network.guide(features, prior)
+        """Return spoilt proposals."""
+        guide = super().guide(features, prior)
         return guide._replace(mixture=SPOILT[self.how](guide.mixture))
 
 

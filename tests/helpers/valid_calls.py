@@ -54,6 +54,7 @@ UNCHECKED = {
     "EmbedAndEmulate.calling": "says which part of a fit was run, with what",
     "EmbedAndEmulate.check_data": "called by diagnostics with the data that they read",
     "EmbedAndEmulate.locate": "captured as a CUDA graph, where nothing may be looked at",
+    "EmbedAndEmulate.propose": "called by samplers with what was embedded",
     "EmbedAndEmulate.reach": "called by posteriors and reports with what they checked",
     "EmbedAndEmulate.score": "called by posteriors with what they embedded and checked",
     **{
@@ -599,6 +600,7 @@ CALLS: dict[str, Callable[[World], Call]] = {
             ),
             "warm_start": instance(None, **_OPTIONAL),
             "members": count(1),
+            "guide": flag(None, **_OPTIONAL),
             "callback": function(None, **_OPTIONAL),
             "tracker": instance(None, **_OPTIONAL),
             **_PROGRESS,
@@ -685,6 +687,10 @@ CALLS: dict[str, Callable[[World], Call]] = {
         w.model.with_similarity,
         {"similarity": instance(eande.Cosine(0.1))},
     ),
+    "EmbedAndEmulate.with_guide": lambda w: (
+        w.model.with_guide,
+        {"guide": instance(None, **_OPTIONAL)},
+    ),
     "EmbedAndEmulate.save": lambda w: (
         w.model.save,
         {"path": path(w.folder / "again.safetensors", **_PATH_NAMES)},
@@ -696,6 +702,16 @@ CALLS: dict[str, Callable[[World], Call]] = {
             "encoder": instance(None, **_OPTIONAL),
             "emulator": instance(None, **_OPTIONAL),
             "prior": instance(None, **_OPTIONAL),
+        },
+    ),
+    "learn_guide": lambda w: (
+        eande.learn_guide,
+        {
+            "model": instance(w.model),
+            "simulations": instance(w.simulations),
+            "views": instance(None, **_OPTIONAL),
+            "seed": seed(0),
+            "progress": flag(False),
         },
     ),
     "ensemble": lambda w: (eande.ensemble, {"models": instance([w.model, w.model])}),

@@ -10,6 +10,7 @@ import eande
 from eande.diagnostics.two_sample import c2st
 from eande.foundations.checks import InputError
 from eande.inference.guide import DataScores, follow_guide
+from eande.inference.guide_network import GuideNetwork
 from eande.inference.nearby import _CLOSER, find_near
 from eande.inference.samplers.guided import GuidedInfo
 from eande.similarities.calibrated import Calibrated
@@ -93,17 +94,16 @@ def spoilt(guide, how):
     return guide._replace(mixture=mixture)
 
 
-class _Spoilt(torch.nn.Module):
-    """A network whose guides are spoilt."""
+class _Spoilt(GuideNetwork):
+    """A learned network whose guides are spoilt."""
 
     def __init__(self, network, how):
-        super().__init__()
-        self.network = network
-        self.settings = network.settings
+        super().__init__(network.settings)
+        self.load_state_dict(network.state_dict())
         self.how = how
 
     def guide(self, features, prior):
-        return spoilt(self.network.guide(features, prior), self.how)
+        return spoilt(super().guide(features, prior), self.how)
 
 
 @pytest.mark.parametrize("how", ["narrow", "shifted", "one mode"])
@@ -123,6 +123,34 @@ def test_a_spoilt_guide_changes_costs_and_not_results(how, modes):
     assert kept.rounds == 0
     # What it costs is told.
     assert info.rounds > 0 or info.effective_share < 0.8 * kept.effective_share
+
+
+@pytest.mark.parametrize("dimension", [2, 8])
+def test_what_takes_the_place_of_a_failing_guide_is_as_good_as_without(dimension):
+    model, simulated = gaussian(box(dimension), NOISE)
+    guided = eande.learn_guide(model, simulated(300, 0), progress=False)
+    worse = guided.with_guide(_Spoilt(guided.guide, "shifted"))
+    y = simulated(4, 1).y
+    shares = []
+    for one in (model, worse):
+        infos = one.samples(y, 1_000, progress=False)[1]
+        infos += [one.posterior(datum).sample(2_000)[1] for datum in y]
+        assert all(info.rounds > 0 for info in infos)
+        shares.append(torch.tensor([info.effective_share for info in infos]).mean().item())
+    assert shares[1] > shares[0] - 0.1
+
+
+def test_a_guide_of_numbers_that_are_none_is_not_followed(line):
+    model, simulated = line
+    broken = GuideNetwork(model.guide.settings)
+    broken.load_state_dict(model.guide.state_dict())
+    broken.location[0] = torch.nan
+    y = simulated(3, 5).y
+    for one in model.with_guide(broken).summaries(y, progress=False):
+        assert (one.mean - y[0]).isfinite().all()
+    phi, info = model.with_guide(broken).posterior(y[0]).sample(500)
+    assert info.rounds > 0
+    assert phi.isfinite().all()
 
 
 def test_a_lost_mode_is_noticed_by_prior_draws_alone(modes):
@@ -208,6 +236,10 @@ def test_an_ensemble_proposes_by_its_members_and_by_one_of_its_own(fits, tmp_pat
         assert torch.equal(loaded.posterior(y[0]).guide.log_weight, kept)
         calibrated = one.with_similarity(Calibrated(one.similarity, 0.5))
         assert calibrated.propose(calibrated.embed(y)) is not None
+        held_out = line_simulations(seed=7)
+        # All members score the draws that ranks and calibration need.
+        assert eande.diagnose(one, held_out, progress=False).nearer > 0
+        assert eande.calibrate(one, held_out, progress=False)[1].after > 0
         copied = copy.deepcopy(one)
         assert torch.equal(copied.posterior(y[0]).guide.log_weight, kept)
 
@@ -221,6 +253,9 @@ def test_a_fit_learns_one_where_prior_draws_are_few_or_it_is_asked_to(tmp_path, 
     assert blunt.guide is None
     assert eande.fit(line_simulations(noise=0.5), box(2), guide=True, **given).guide is not None
     assert eande.fit(simulations, box(2), guide=False, **given).guide is None
+    draws = eande.EmpiricalPrior(simulations.phi)
+    with pytest.warns(eande.EandeWarning, match="guide: none was learned, for the prior has no"):
+        assert eande.fit(simulations, draws, guide=True, **given).guide is None
     folder = tmp_path / "run"
     sharp = eande.fit(simulations, box(2), checkpoint=folder, **given)
     assert sharp.guide is not None
@@ -262,11 +297,19 @@ def test_a_warm_start_begins_without_one(fits):
 
 
 def test_what_has_nothing_to_learn_is_refused(line):
+    many, simulated_many = gaussian(box(25), 0.3)
+    with pytest.raises(InputError, match="there are more than 24 parameters: 25"):
+        eande.learn_guide(many, simulated_many(50, 0))
     model, simulated = line
     draws = eande.EmpiricalPrior(box(3).sample(500, seed=0))
     without, _ = gaussian(draws, NOISE)
-    with pytest.raises(InputError, match="whose prior has a density"):
+    model, simulated = line
+    with pytest.raises(InputError, match="the prior has no density"):
         eande.learn_guide(without, simulated(50, 0, phi=draws.sample(50, seed=1)))
+    with pytest.raises(InputError, match="simulations: expected at least 20 different parameters"):
+        eande.learn_guide(model, simulated(5, 0))
+    with pytest.raises(InputError, match="guide: expected one of 3 features for 2 parameters, got"):
+        gaussian(box(2), NOISE)[0].with_guide(model.guide)
     with pytest.raises(InputError, match="y: expected shape"):
         eande.learn_guide(
             model, eande.Simulations.from_arrays(torch.zeros(50, 3), torch.zeros(50, 4))

@@ -143,7 +143,7 @@ def calibrate(
     )
 
     def tabulated(embedded: Tensor) -> Table:
-        near = near_draws(trained, embedded, phi, bank, progress=progress)
+        near = near_draws(trained, embedded, phi, bank)
         return tabulate(similarity, embedded, g, bank, near=near, progress=progress)
 
     plain = chosen = search(tabulated(f))

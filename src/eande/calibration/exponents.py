@@ -28,7 +28,7 @@ Reference:
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
@@ -120,7 +120,7 @@ def tabulate(
     g: Tensor,
     bank: PriorBank,
     *,
-    near: Mapping[int, NearDraws] | None = None,
+    near: Iterable[tuple[int, NearDraws]] = (),
     progress: bool,
 ) -> Table:
     """Tabulate ℓ_i and u_i of held-out pairs.
@@ -130,7 +130,7 @@ def tabulate(
         f: embedded data (m, n).
         g: emulated true parameters (m, n).
         bank: prior draws.
-        near: draws in the place of these, by the place of the datum, where these are too few.
+        near: draws in the place of these, with the place of the datum, where these are too few.
         progress: whether to show a progress bar.
     """
     powers = _LOG_EXPONENTS.exp().to(f.device)
@@ -138,25 +138,30 @@ def tabulate(
     levels = []
     pairs = zip(f.split(1), g.split(1), strict=True)
     shown = track(pairs, "calibrating", total=len(f), disable=not progress)
+    waiting = iter(near)
+    upcoming = next(waiting, None)
     for place, (datum, phi) in enumerate(shown):
         own = similarity.paired_score(datum, phi).double()
-        drawn = None if near is None else near.get(place)
-        if drawn is not None:
-            others, ratios, own_ratio = drawn
+        if upcoming is not None and upcoming[0] == place:
+            others, ratios, own_ratio = upcoming[1]
+            upcoming = next(waiting, None)
         else:
             others = similarity.score(datum, bank.emulated)[0].double()
             others = others.masked_fill(~bank.inside, -torch.inf)
             ratios = torch.zeros_like(others)
             own_ratio = torch.zeros_like(own)
+        count = len(others) + 1
+        others = others.masked_fill(ratios == -torch.inf, -torch.inf)
         top = torch.maximum(own, others.max())
-        # Shifted by the top: sharp scores overflow no exponential, and those too far to count at
+        # Shifted by the tops: sharp scores overflow no exponential, and those too far to count at
         # any exponent are left out.
         counted = others > top - _FAR / EXPONENTS[0]
-        close = others[counted]
-        weights = (powers.unsqueeze(1) * (close - top) + ratios[counted]).exp_()
-        mine = (powers * (own - top) + own_ratio).exp()
+        close, ratios = others[counted], ratios[counted]
+        largest = torch.cat([ratios, own_ratio]).max()
+        weights = (powers.unsqueeze(1) * (close - top) + (ratios - largest)).exp_()
+        mine = (powers * (own - top) + (own_ratio - largest)).exp()
         total = weights.sum(1) + mine
-        curves.append(powers * (own - top) - (total / (len(others) + 1)).log())
+        curves.append(powers * (own - top) - (total / count).log() - largest)
         # Half of what is level with it, its own share included: among N + 1 that could each be the
         # one, u then has the mean ½ for any N.
         levels.append(mass_above(close, own[0], weights, own_weight=mine))

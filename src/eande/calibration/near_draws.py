@@ -2,15 +2,15 @@
 
 Weighted by p/q, with the true parameters among them, they serve as prior draws do: the true ones
 are as likely as their weight says to be any of all of them, whatever the proposal q of the datum
-is.
+is. Data that are looked at together share random numbers.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
-from rich.progress import track
 from torch import Tensor
 
 from eande.foundations.seeds import derive_seed
@@ -18,8 +18,9 @@ from eande.inference.model import EmbedAndEmulate
 from eande.inference.nearby import data_at_once, draws_near
 from eande.inference.normalizer import ENOUGH_DRAWS, PriorBank, estimate_normalizer
 
-# For each datum.
+# For each datum, and of the prior beside them.
 _DRAWS = 2_048
+_CHECKED = 10_000
 
 
 class NearDraws(NamedTuple):
@@ -38,32 +39,28 @@ class NearDraws(NamedTuple):
 
 @torch.no_grad()
 def near_draws(
-    model: EmbedAndEmulate, f: Tensor, phi: Tensor, bank: PriorBank, *, progress: bool
-) -> dict[int, NearDraws]:
-    """Return draws from near, by the place of the datum, for those that need them.
+    model: EmbedAndEmulate, f: Tensor, phi: Tensor, bank: PriorBank
+) -> Iterator[tuple[int, NearDraws]]:
+    """Yield draws from near for those data that need them, each with its place, in their order.
 
     Args:
         model: as it was trained.
         f: embedded data (m, n).
         phi: their true parameters (m, D), which have no part in the proposals.
         bank: prior draws, by which it is told who needs them.
-        progress: whether to show a progress bar.
     """
     if not bank.proposable:
-        return {}
+        return
     effective = estimate_normalizer(model.similarity, f, bank).effective_draws
     short = (effective < ENOUGH_DRAWS).nonzero()[:, 0]
     if not len(short):
-        return {}
+        return
     # Where guides begin, and learned ones are checked.
-    few = model.prior_bank(model.prior, min(len(bank.phi), 10_000))
-    found = {}
-    batches = short.split(data_at_once(f.device))
-    for rows in track(batches, "proposing", disable=not progress, transient=True):
+    few = model.prior_bank(model.prior, min(len(bank.phi), _CHECKED))
+    for rows in short.split(data_at_once(f.device)):
         seed = derive_seed(0, "calibration", int(rows[0]))
         guides, drawn = draws_near(model, f[rows], few, seed=seed, count=_DRAWS)
         x = model.prior.unconstrain(phi[rows]).unsqueeze(1)
         own = guides.guide.prior_ratio(x)
         for i, row in enumerate(rows.tolist()):
-            found[row] = NearDraws(drawn.score[i].double(), drawn.prior_ratio[i], own[i])
-    return found
+            yield row, NearDraws(drawn.score[i].double(), drawn.prior_ratio[i], own[i])

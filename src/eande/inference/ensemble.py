@@ -200,6 +200,8 @@ class JointEncoder(nn.Module):
         pairs = list(zip(self._trained(), data, strict=True))
         if self.guide is not None:
             features = torch.cat([member.similarity.features(f) for member, f in pairs], dim=1)
+            if features.shape[1] != self.guide.settings.features:
+                return None
             return self.guide.guide(features, pairs[0][0].prior)
         own = [member.propose(f) for member, f in pairs]
         known = [guide for guide in own if guide is not None]

@@ -46,7 +46,9 @@ _SHARE_OF_PRIOR = 0.1
 _SHARE_OF_WHOLE = 0.4
 _SHARE_OF_WIDE = 0.2
 _TIMES_AS_WIDE = 2.0
-# A learned guide is checked by so many of the best prior draws. It comes too seldom to where these
+# A learned guide is taken where such a share of its draws is effective: others take many rounds.
+ENOUGH_OF_LEARNED = 0.1
+# It is checked by so many of the best prior draws. It comes too seldom to where these
 # lie if it takes e^2.5 = 12 draws for one of the posterior, by what they say.
 _BEST = 256
 _SELDOM = 2.5
@@ -259,7 +261,7 @@ class Guide(NamedTuple):
     def weigh(self, scores: Scores, x: Tensor) -> Weighted:
         """Return points (m, n, D) as parameters, with what their weights are made of."""
         phi = self.prior.constrain(x.flatten(0, 1)).float().view(x.shape)
-        prior_ratio = self.prior_ratio(x)
+        prior_ratio = self.prior_ratio(x).nan_to_num(nan=-torch.inf, neginf=-torch.inf)
         # NaN where parameters are so large that the emulator overflows: nothing lies there.
         score = scores(phi).double().nan_to_num(nan=-torch.inf, neginf=-torch.inf)
         return Weighted(phi, score, prior_ratio)
@@ -434,6 +436,7 @@ def follow_guide(
     *,
     effort: Effort,
     seed: int,
+    enough: float = ENOUGH_OF_LEARNED,
 ) -> Guides:
     """Return what a model has learned to propose, and others for those data that it fails for.
 
@@ -445,17 +448,19 @@ def follow_guide(
         scores: of the data.
         pool: draws of the prior, by which proposals are checked, and where others begin, (N, D).
         pool_scores: their scores (m, N), finite for one at least.
-        effort: how closely to look for others, and when not to.
+        effort: how closely to look for others.
         seed: same seed and data, same proposals.
+        enough: the share of learned draws that must be effective.
     """
     points = effort.points
     x = learned.draw(points, derive_seed(seed, "learned"))
     log_weight = learned.weigh(scores, x).log_weight
     kept = Guides(learned, log_weight, torch.ones_like(log_weight[:, 0]), 0, points)
     normalizer = kept.normalizer()
-    few = normalizer.effective_draws < effort.enough * points
-    fails = few | (_seldom(learned, pool, pool_scores) > normalizer.log_value + _SELDOM)
-    rows = fails.nonzero()[:, 0]
+    effective = normalizer.effective_draws >= enough * points
+    # No number, of a guide of damaged numbers, is neither more nor less.
+    covers = _seldom(learned, pool, pool_scores) <= normalizer.log_value + _SELDOM
+    rows = (~(effective & covers)).nonzero()[:, 0]
     if not len(rows):
         return kept
     prior = learned.prior

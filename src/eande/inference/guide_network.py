@@ -29,16 +29,20 @@ from eande.priors.prior import Prior
 _LARGEST = 2**16
 _MOST_COMPONENTS = 64
 _DEEPEST = 100
-# Covariances of more parameters than this are diagonal: a full one has as many numbers squared.
-_LARGEST_FULL = 24
+# Of more parameters a guide takes minutes to learn, for covariances have as many numbers squared.
+MOST_PARAMETERS = 24
 # No output is larger, whatever the datum: means in prior deviations, logarithms of widths, weights.
 _LARGEST_OUTPUT = 30.0
-_LOG_WIDTHS = (-5.0, 12.0)
+_LOG_INVERSE_WIDTHS = (-5.0, 12.0)
+# Nor is an off-diagonal of L, over the diagonal of its row, by which it can be inverted.
+_MOST_CORRELATED = 8.0
 # A feature whose deviation is a smaller share of its mean is constant.
 _ROUNDING = 1e-5
 # Of the mixture, a share is as much wider, for tails.
 _SHARE_OF_WIDE = 0.2
 _TIMES_AS_WIDE = 2.0
+# No scale is smaller.
+_LEAST = 1e-30
 # First weights: components that lie apart, and no dependence on the datum to speak of.
 _APART = 0.5
 _SMALL = 0.1
@@ -64,8 +68,9 @@ class GuideSettings:
 
     def __post_init__(self) -> None:
         """Refuse sizes that no guide has."""
-        for name in ("features", "dimension", "width"):
+        for name in ("features", "width"):
             check_count(name, getattr(self, name), 1, at_most=_LARGEST)
+        check_count("dimension", self.dimension, 1, at_most=MOST_PARAMETERS)
         check_count("components", self.components, 1, at_most=_MOST_COMPONENTS)
         check_count("blocks", self.blocks, 0, at_most=_DEEPEST)
 
@@ -91,10 +96,7 @@ class GuideNetwork(nn.Module):
         super().__init__()
         self.settings = settings
         dimension, components = settings.dimension, settings.components
-        self._full = 1 < dimension <= _LARGEST_FULL
-        outputs = 1 + 2 * dimension
-        if self._full:
-            outputs += dimension * (dimension - 1) // 2
+        outputs = 1 + 2 * dimension + dimension * (dimension - 1) // 2
         self.network = ResidualMLP(
             settings.features,
             components * outputs,
@@ -129,14 +131,16 @@ class GuideNetwork(nn.Module):
             torch.tensor([0.16, 0.5, 0.84], device=x.device), dim=0
         )
         self.location = middle
-        self.scale = ((high - low) / 2).clamp_min(1e-30)
+        self.scale = ((high - low) / 2).clamp_min(_LEAST)
 
     def check_scales(self, where: str) -> None:
-        """Refuse numbers from a file by which nothing can be divided."""
-        for name in ("deviation", "scale"):
+        """Refuse numbers from a file that nothing can be standardised by."""
+        for name, least in (("mean", None), ("location", None), ("deviation", 0), ("scale", 0)):
             values = getattr(self, name)
-            if not bool(((values > 0) & values.isfinite()).all()):
-                raise InputError(f"{where}: guide.{name}: expected numbers above 0, got others")
+            right = values.isfinite() if least is None else (values >= _LEAST) & values.isfinite()
+            if not bool(right.all()):
+                kind = "numbers" if least is None else "numbers above 0"
+                raise InputError(f"{where}: guide.{name}: expected {kind}, got others")
 
     def mixture(self, features: Tensor) -> GaussianMixture:
         """Return the mixtures for data of these features, (m, p); differentiable."""
@@ -146,30 +150,31 @@ class GuideNetwork(nn.Module):
         raw = raw.nan_to_num(0.0).clamp(-_LARGEST_OUTPUT, _LARGEST_OUTPUT)
         raw = raw.unflatten(1, (components, -1))
         means = raw[..., 1 : 1 + dimension]
-        log_precision = raw[..., 1 + dimension : 1 + 2 * dimension].clamp(*_LOG_WIDTHS)
-        inverses = torch.diag_embed(log_precision.exp())
-        if self._full:
-            row, column = torch.tril_indices(dimension, dimension, -1, device=raw.device)
-            below = torch.zeros_like(inverses)
-            below[..., row, column] = raw[..., 1 + 2 * dimension :] * log_precision[..., row].exp()
-            inverses = inverses + below
+        log_inverse_width = raw[..., 1 + dimension : 1 + 2 * dimension].clamp(*_LOG_INVERSE_WIDTHS)
+        inverses = torch.diag_embed(log_inverse_width.exp())
+        row, column = torch.tril_indices(dimension, dimension, -1, device=raw.device)
+        below = torch.zeros_like(inverses)
+        correlated = raw[..., 1 + 2 * dimension :].clamp(-_MOST_CORRELATED, _MOST_CORRELATED)
+        below[..., row, column] = correlated * log_inverse_width[..., row].exp()
+        inverses = inverses + below
         with torch.no_grad():
-            identity = torch.eye(dimension, device=raw.device).expand_as(inverses)
-            factors = torch.linalg.solve_triangular(inverses, identity, upper=False)
+            identity = torch.eye(dimension, dtype=torch.float64, device=raw.device)
+            identity = identity.expand_as(inverses)
+            factors = torch.linalg.solve_triangular(inverses.double(), identity, upper=False)
         weights = raw[..., 0].softmax(1)
         shape = (len(raw), 1, dimension)
         return GaussianMixture(
             self.location.expand(shape),
             self.scale.expand(shape),
-            Components(weights, means, factors, inverses),
+            Components(weights, means, factors.to(means.dtype), inverses),
         )
 
     @torch.no_grad()
     def guide(self, features: Tensor, prior: Prior) -> Guide:
         """Return proposals for data of these features, (m, p), under the prior trained under."""
-        return self.around(self.mixture(features), prior)
+        return self.with_tails(self.mixture(features), prior)
 
     @staticmethod
-    def around(mixture: GaussianMixture, prior: Prior) -> Guide:
+    def with_tails(mixture: GaussianMixture, prior: Prior) -> Guide:
         """Return proposals of these mixtures, with heavier tails."""
         return Guide(mixture.joined(mixture.widened(_TIMES_AS_WIDE), _SHARE_OF_WIDE), prior)

@@ -54,18 +54,20 @@ def check_held_out(
     if views is not None:
         check_function("views", views, "(y, generator)")
     if views is None:
-        check_pairs(model, simulations.phi, simulations.y, simulations.groups)
+        check_pairs(model, simulations.phi, simulations.y, simulations.groups, name=name)
     chosen = simulations
     if one_per_group:
         chosen = simulations[first_of_groups(simulations.groups)]
     if views is not None:
         seen = torch.cat(list(fixed_views(views, chosen.y)))
         chosen = Simulations(chosen.phi, seen, chosen.groups, names=chosen.names)
-        check_pairs(model, chosen.phi, chosen.y, chosen.groups)
+        check_pairs(model, chosen.phi, chosen.y, chosen.groups, name=name)
     return chosen
 
 
-def check_pairs(model: EmbedAndEmulate, phi: Tensor, y: Any, groups: Tensor) -> None:
+def check_pairs(
+    model: EmbedAndEmulate, phi: Tensor, y: Any, groups: Tensor, *, name: str = "held_out"
+) -> None:
     """Refuse held-out pairs that do not fit the model, or too few of them."""
     check_shape("phi", phi, ("n", model.prior.dimension))
     if tuple(y.shape[1:]) != model.y_shape:
@@ -81,7 +83,7 @@ def check_pairs(model: EmbedAndEmulate, phi: Tensor, y: Any, groups: Tensor) -> 
     distinct = len(groups.unique())
     if distinct < _FEWEST:
         raise InputError(
-            f"held_out: expected at least {_FEWEST} different parameters, got {distinct}"
+            f"{name}: expected at least {_FEWEST} different parameters, got {distinct}"
         )
 
 

@@ -245,8 +245,7 @@ def _load_ensemble(
         raise InputError(told if told.startswith(str(path)) else f"{path}: {told}") from None
     load_weights(joint.similarity, similarity, path)
     _check_similarity(str(path), joint.similarity, joint.embedding_dimension)
-    guide = _guide(str(path), _outline_guide(document.guide), of_guide, joint.prior)
-    return joint if guide is None else joint.with_guide(guide)
+    return _with_guide(str(path), joint, _outline_guide(document.guide), of_guide)
 
 
 def _combine(
@@ -342,13 +341,12 @@ def _load_one(stored: _Stored, outline: _Outline, given: _Given) -> EmbedAndEmul
     except InputError as error:
         told = str(error)
         raise InputError(told if told.startswith(where) else f"{where}: {told}") from None
-    model.guide = _guide(where, outline.guide, weights, prior)
     model.history = document.history
     model.tried = document.tried
     model.frozen = tuple(document.frozen)
     model.trained_on = tuple(document.trained_on)
     model.y_standardizer.largest = document.y_largest
-    return model.requires_grad_(False)
+    return _with_guide(where, model.requires_grad_(False), outline.guide, weights)
 
 
 def _check_networks(where: str, model: EmbedAndEmulate, stored: _Stored) -> None:
@@ -376,20 +374,18 @@ def _outline_guide(settings: GuideSettings | None) -> GuideNetwork | None:
         return GuideNetwork(settings)
 
 
-def _guide(
-    where: str, outline: GuideNetwork | None, weights: Tensors, prior: Prior
-) -> GuideNetwork | None:
-    """Return the guide of a file, whose weights lie under its name."""
+def _with_guide(
+    where: str, model: EmbedAndEmulate, outline: GuideNetwork | None, weights: Tensors
+) -> EmbedAndEmulate:
+    """Return a model with the guide of its file, whose weights lie under its name."""
     if outline is None:
-        return None
-    if outline.settings.dimension != prior.dimension:
-        raise InputError(
-            f"{where}: guide: expected one of dimension {prior.dimension}, got dimension "
-            f"{outline.settings.dimension}"
-        )
+        return model
     guide = _filled("guide", where, outline, None, weights)
     guide.check_scales(where)
-    return guide.requires_grad_(False).eval()
+    try:
+        return model.with_guide(guide.requires_grad_(False).eval())
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from None
 
 
 def _under(part: str, tensors: Tensors) -> Tensors:

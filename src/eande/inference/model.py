@@ -669,12 +669,59 @@ class EmbedAndEmulate(nn.Module):
             >>> model.with_guide(None).guide is None
             True
         """
+        check_instance(
+            "guide", guide, GuideNetwork, "what eande.learn_guide learned, or None", optional=True
+        )
+        if guide is not None:
+            self._check_guide(guide)
         other = self.with_similarity(self.similarity)
         other.guide = guide
         if self.members and self.combined_views is None:
             encoder: Any = self.encoder
             other.encoder = encoder.with_guide(guide)
         return other
+
+    def _check_guide(self, guide: GuideNetwork) -> None:
+        """Refuse a guide of another model."""
+        if self.combined_views is not None:
+            raise InputError(
+                "guide: expected None for a model that combines several views, got one: what it "
+                "proposes is for one of them"
+            )
+        expected = (self.features, self.prior.dimension)
+        found = (guide.settings.features, guide.settings.dimension)
+        if found != expected:
+            raise InputError(
+                f"guide: expected one of {expected[0]} features for {expected[1]} parameters, got "
+                f"{found[0]} and {found[1]}: is it that of another model?"
+            )
+
+    @property
+    def features(self) -> int:
+        """How many numbers a guide sees of a datum: the features of all members side by side.
+
+        Example:
+            >>> model.features == model.embedding_dimension
+            True
+        """
+        widths = []
+        for model in self.members or (self,):
+            f = torch.zeros(1, model.embedding_dimension, device=model.device)
+            widths.append(model.similarity.features(f).shape[1])
+        return sum(widths)
+
+    @property
+    def has_guide(self) -> bool:
+        """Whether it has learned what to propose, or all members of an ensemble have.
+
+        Example:
+            >>> model.has_guide
+            False
+        """
+        if self.combined_views is not None:
+            return False
+        own = [member.guide is not None for member in self.members]
+        return self.guide is not None or (bool(own) and all(own))
 
     # What is kept between posteriors.
 
@@ -916,7 +963,7 @@ class EmbedAndEmulate(nn.Module):
             ("encoder", network_in_words(networks.encoder)),
             ("emulator", network_in_words(networks.emulator)),
             ("reached", self._reached_in_words()),
-            ("guide", "none" if self.guide is None else network_in_words(self.guide)),
+            ("guide", "learned" if self.has_guide else "none"),
         ]
         if self.tried:
             rows.append(("runs tried", str(len(self.tried))))

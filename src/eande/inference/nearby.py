@@ -11,6 +11,7 @@ from torch import Tensor
 
 from eande.foundations.seeds import derive_seed
 from eande.inference.guide import (
+    ENOUGH_OF_LEARNED,
     DataScores,
     Effort,
     Emulating,
@@ -48,8 +49,6 @@ _SHARE = 0.1
 _ENOUGH = 0.4
 # More draws cost less than another round, where there is a guide to begin with.
 _ENOUGH_OF_START = 0.15
-# Where there is one that a model has learned, as few will do: others take many rounds.
-_ENOUGH_OF_LEARNED = 0.1
 # The closest look begins anew.
 _CLOSEST = 2
 _CLOSER = Effort(points=1_024, components=16, enough=0.7)
@@ -171,9 +170,9 @@ def find_near(
         pool_scores = apart.of_bank(bank)
     else:
         pool_scores = model.similarity.score(f, bank.emulated)
-    learned = None if closeness == _CLOSEST else model.propose(f)
-    if learned is not None:
-        learned = learned.for_rows(len(f), each)
+    learned = None
+    if closeness < _CLOSEST:
+        learned = _for_rows(model.propose(f), len(f), each)
     found = _find(learned, scores, model.prior, bank.phi, pool_scores, effort, seed)
     return Near(found, scores, each)
 
@@ -186,13 +185,17 @@ def _find(
     pool_scores: Tensor,
     effort: Effort,
     seed: int,
-    enough: float = _ENOUGH_OF_LEARNED,
+    enough: float = ENOUGH_OF_LEARNED,
 ) -> Guides:
     """Find proposals: those that were learned where these do, else others."""
     if learned is None:
         return find_guides(scores, prior, pool, pool_scores, effort=effort, seed=seed)
-    effort = effort._replace(enough=enough)
-    return follow_guide(learned, scores, pool, pool_scores, effort=effort, seed=seed)
+    return follow_guide(learned, scores, pool, pool_scores, effort=effort, seed=seed, enough=enough)
+
+
+def _for_rows(learned: Guide | None, data: int, each: int) -> Guide | None:
+    """Return learned proposals for so many rows of each datum, None where there are none."""
+    return None if learned is None else learned.for_rows(data, each)
 
 
 def draws_wanted(near: Near, wanted: float) -> int:
@@ -232,8 +235,11 @@ def draws_near(
         count: how many to draw for each.
     """
     scores = DataScores(model, f)
+    learned = None
+    if closeness < _CLOSEST:
+        learned = _for_rows(model.propose(f), len(f), 1)
     found = _find(
-        None if closeness == _CLOSEST else model.propose(f),
+        learned,
         scores,
         model.prior,
         bank.phi,
@@ -327,9 +333,9 @@ def _weigh_some(
     ]
     rows = torch.arange(len(pool), device=pool.device)
     prior = models[0].prior
-    learned = None if propose is None else propose([f[guided] for f in data])
-    if learned is not None:
-        learned = learned.for_rows(len(guided), len(models))
+    learned = None
+    if propose is not None:
+        learned = _for_rows(propose([f[guided] for f in data]), len(guided), len(models))
     guide: Guide | None = None
     for number, effort in enumerate(_efforts_of_members(prior.dimension)):
         own = MemberScores(shares, rows)

@@ -20,6 +20,8 @@ References:
 
 from __future__ import annotations
 
+import math
+import warnings
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -29,13 +31,21 @@ import torch
 from rich.progress import Progress
 from torch import Tensor, nn
 
-from eande.foundations.checks import InputError, check_count, check_flag, check_same, check_seed
+from eande.foundations.checks import (
+    EandeWarning,
+    InputError,
+    check_count,
+    check_flag,
+    check_same,
+    check_seed,
+)
 from eande.foundations.documents import as_document, as_json
 from eande.foundations.files import read_tensors, write_tensors
 from eande.foundations.seeds import derive_seed, generator, global_seed
 from eande.inference.guide import DataScores
-from eande.inference.guide_network import GuideNetwork, GuideSettings
+from eande.inference.guide_network import MOST_PARAMETERS, GuideNetwork, GuideSettings
 from eande.inference.held_out import check_held_out
+from eande.inference.integral import can_be_proposed
 from eande.inference.model import EmbedAndEmulate
 from eande.inference.normalizer import estimate_normalizer
 from eande.inference.samplers.resampling import largest_exponents
@@ -104,11 +114,14 @@ def learn_guide(
     """Return a model that has learned where its posteriors lie, so that their samples are quick.
 
     A fit does this by itself where prior draws are too few. It is for models of older files, and
-    for ensembles of your own. No answer changes by it, but for the random numbers of samples.
+    for ensembles of your own. Answers change by it within their stated errors, as they do by other
+    random numbers.
 
     Args:
         model: fitted; it is not changed.
-        simulations: of the kind that it was fitted to; the same may be taken again.
+        simulations: of the kind that it was fitted to; the same may be taken again. Not those that
+            it is to be calibrated or diagnosed by: their parameters would have a part in what is
+            proposed for them.
         views: what the encoder sees of a datum, where the model was fitted with views.
         seed: same seed and simulations, same guide.
         progress: whether to show a progress bar.
@@ -128,15 +141,13 @@ def learn_guide(
             "model: expected one of a single view, got one that combines several; learn the guide "
             "first, then combine"
         )
-    if not _possible(model):
-        raise InputError(
-            "model: expected one whose prior has a density that integrates to one, and that is "
-            "better than the prior, got another: there is nothing for a guide to learn"
-        )
+    reason = _impossible(model)
+    if reason is not None:
+        raise InputError(f"model: expected one that a guide can be learned for, but {reason}")
     bar = Progress(*columns(remaining=True)) if progress else None
-    with nullcontext() if bar is None else bar:
-        seen = _see(model, [_some(pairs, None)])
-        return model.with_guide(_learned(_outlined(model, seen, seed), seen, seed, bar))
+    with torch.inference_mode(False), nullcontext() if bar is None else bar:
+        seen = _see(model, [_some(pairs, None, _DATA)])
+        return model.with_guide(_learned(_untrained(model, seen, seed), seen, seed, bar))
 
 
 def with_learned_guide(
@@ -151,26 +162,36 @@ def with_learned_guide(
         asked: whether there is to be one; None for where prior draws are too few.
         seed: of the fit.
     """
-    if asked is False or not _possible(model):
+    reason = _impossible(model)
+    if asked is False or reason is not None:
+        if asked:
+            warnings.warn(f"guide: none was learned, for {reason}", EandeWarning, stacklevel=3)
         return model
     known = _read(call, model)
     if known is not None:
         return model.with_guide(known)
-    data = [_some(part, call.views) for part in (split.train, split.held_out)]
+    parts = (split.train, split.held_out)
+    count = sum(map(len, parts))
+    data = [_some(part, call.views, math.ceil(_DATA * len(part) / count)) for part in parts]
     if asked is None and not _few_draws(_members(model)[0], data[1].some(_LOOKED_AT)):
         return model
     with doing(call.bar, "embedding data for the guide"):
         seen = _see(model, data)
-    network = _learned(_outlined(model, seen, seed), seen, seed, call.bar)
+    network = _learned(_untrained(model, seen, seed), seen, seed, call.bar)
     _write(call, network)
     return model.with_guide(network)
 
 
-def _possible(model: EmbedAndEmulate) -> bool:
-    """Return whether there is a posterior other than the prior, and a density to propose from."""
-    if not model.prior.has_density or isinstance(model.similarity, PriorOnly):
-        return False
-    return _members(model)[0].prior_bank(model.prior, _DRAWS).proposable
+def _impossible(model: EmbedAndEmulate) -> str | None:
+    """Return why a model can have no guide, None where it can."""
+    prior = model.prior
+    if isinstance(model.similarity, PriorOnly):
+        return "the model returns the prior"
+    if prior.dimension > MOST_PARAMETERS:
+        return f"there are more than {MOST_PARAMETERS} parameters: {prior.dimension}"
+    if not prior.has_density or not can_be_proposed(prior):
+        return "the prior has no density that integrates to one"
+    return None
 
 
 def _members(model: EmbedAndEmulate) -> tuple[EmbedAndEmulate, ...]:
@@ -192,11 +213,11 @@ def _see(model: EmbedAndEmulate, data: Sequence[HeldOut]) -> _Seen:
     return _Seen(members, embedded, features, model.prior.unconstrain(phi).float())
 
 
-def _outlined(model: EmbedAndEmulate, seen: _Seen, seed: int) -> GuideNetwork:
+def _untrained(model: EmbedAndEmulate, seen: _Seen, seed: int) -> GuideNetwork:
     """Return a guide before its first step."""
     dimension = model.prior.dimension
     settings = GuideSettings(
-        features=seen.features.shape[1],
+        features=model.features,
         dimension=dimension,
         components=_MORE_COMPONENTS if dimension <= _FEW else _COMPONENTS,
     )
@@ -204,11 +225,11 @@ def _outlined(model: EmbedAndEmulate, seen: _Seen, seed: int) -> GuideNetwork:
         return GuideNetwork(settings).to(model.device)
 
 
-def _some(simulations: Simulations, views: View | None) -> HeldOut:
-    """Return simulations from everywhere, with one view of each."""
+def _some(simulations: Simulations, views: View | None, most: int) -> HeldOut:
+    """Return so many simulations at most, from everywhere, with one view of each."""
     chosen = simulations
-    if len(simulations) > _DATA:
-        chosen = simulations[torch.linspace(0, len(simulations) - 1, _DATA).long()]
+    if len(simulations) > most:
+        chosen = simulations[torch.linspace(0, len(simulations) - 1, most).long()]
     return HeldOut(chosen, views, _DRAWS)
 
 
@@ -221,6 +242,7 @@ def _few_draws(model: EmbedAndEmulate, data: HeldOut) -> bool:
     return few.double().mean().item() > _SHARE
 
 
+@torch.enable_grad()
 def _learned(network: GuideNetwork, seen: _Seen, seed: int, bar: Progress | None) -> GuideNetwork:
     """Train a guide, first on pairs and then on proposals of its own; return it."""
     network.standardize(seen.features, seen.x)
@@ -259,7 +281,7 @@ def _loss_of_proposals(
     mixture = network.mixture(seen.features[rows])
     member = seen.members[number]
     with torch.no_grad():
-        guide = network.around(mixture, member.prior)
+        guide = network.with_tails(mixture, member.prior)
         x = guide.draw(_PROPOSALS, seed)
         scores = DataScores(member, seen.embedded[number][rows])
         log_weight = guide.weigh(scores, x).log_weight
@@ -309,8 +331,8 @@ def _read(call: Call, model: EmbedAndEmulate) -> GuideNetwork | None:
         what="a guide of this very fit",
         remedy=OF_ANOTHER_CALL,
     )
-    features = sum(member.embedding_dimension for member in _members(model))
-    if (known.settings.features, known.settings.dimension) != (features, model.prior.dimension):
+    expected = (model.features, model.prior.dimension)
+    if (known.settings.features, known.settings.dimension) != expected:
         # Of fewer members: a later call may add some.
         return None
     network = GuideNetwork(known.settings)

@@ -305,7 +305,8 @@ def call_fingerprint(
     described["emulator"] = _describe_network(networks.emulator, (prior.dimension,))
     described["warm_start"] = None
     if networks.warm_start is not None:
-        weights = sorted(networks.warm_start.state_dict().items())
+        # Its guide does not go on.
+        weights = sorted(networks.warm_start.with_guide(None).state_dict().items())
         probes = networks.warm_start.probes().values()
         described["warm_start"] = digest(*(x for _, x in weights), *probes)
     return described

@@ -155,6 +155,7 @@ def _model(path: Path) -> dict[str, Any]:
     ]
     windows = document.windows
     learned = document.guide is not None or all(member.guide is not None for member in members)
+    learned = learned and windows is None
     return {
         "format": document.format,
         "members": len(members),

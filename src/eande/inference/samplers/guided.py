@@ -55,8 +55,6 @@ _EFFORT = Effort(points=4_000, components=16)
 # are simpler than the mean of them.
 _EFFORT_OF_MEMBERS = Effort(points=800, components=8)
 _POINTS_EACH = 150
-# A guide that was learned is taken where such a share of its draws is effective.
-_ENOUGH_OF_LEARNED = 0.15
 # The fewest proposals, and how many more than are expected to do.
 _FEWEST = 4_000
 _MORE = 1.1
@@ -205,8 +203,7 @@ def find_guide(
     pool = posterior.bank.phi
     if learned is not None and pool_scores is not None:
         own = learned.for_rows(1, rows)
-        closer = effort._replace(enough=_ENOUGH_OF_LEARNED)
-        found = follow_guide(own, scores, pool, pool_scores, effort=closer, seed=seed)
+        found = follow_guide(own, scores, pool, pool_scores, effort=effort, seed=seed)
     else:
         found = find_guides(
             scores, posterior.prior, pool, pool_scores, effort=effort, seed=seed, start=start
