@@ -2,6 +2,7 @@
 
 import copy
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -23,6 +24,17 @@ from helpers.sharp_gaussians import box, gaussian
 pytestmark = pytest.mark.thorough
 
 NOISE = 0.03
+QUICK = eande.FitSettings(
+    epochs=5,
+    start="linear",
+    device="cpu",
+    width=32,
+    blocks=1,
+    similarity=eande.Mixture(4),
+    normalizer_draws=1_000,
+    batch_size=128,
+    validate_every=5,
+)
 
 
 @pytest.fixture(scope="module")
@@ -125,7 +137,7 @@ def test_a_spoilt_guide_changes_costs_and_not_results(how, modes):
     assert info.rounds > 0 or info.effective_share < 0.8 * kept.effective_share
 
 
-@pytest.mark.parametrize("dimension", [2, 8])
+@pytest.mark.parametrize("dimension", [2, pytest.param(8, marks=pytest.mark.slow)])
 def test_what_takes_the_place_of_a_failing_guide_is_as_good_as_without(dimension):
     model, simulated = gaussian(box(dimension), NOISE)
     guided = eande.learn_guide(model, simulated(300, 0), progress=False)
@@ -188,7 +200,7 @@ def fits():
     simulations = line_simulations()
     models = []
     for seed in (0, 1):
-        settings = eande.FitSettings(epochs=20, start="linear", device="cpu", seed=seed)
+        settings = replace(QUICK, epochs=20, seed=seed)
         given = {"settings": settings, "guide": False, "progress": False}
         models.append(eande.fit(simulations, box(2), **given))
     return models, simulations
@@ -236,7 +248,7 @@ def test_an_ensemble_proposes_by_its_members_and_by_one_of_its_own(fits, tmp_pat
         assert torch.equal(loaded.posterior(y[0]).guide.log_weight, kept)
         calibrated = one.with_similarity(Calibrated(one.similarity, 0.5))
         assert calibrated.propose(calibrated.embed(y)) is not None
-        held_out = line_simulations(seed=7)
+        held_out = line_simulations(seed=7)[torch.arange(30)]
         # All members score the draws that ranks and calibration need.
         assert eande.diagnose(one, held_out, progress=False).nearer > 0
         assert eande.calibrate(one, held_out, progress=False)[1].after > 0
@@ -247,8 +259,7 @@ def test_an_ensemble_proposes_by_its_members_and_by_one_of_its_own(fits, tmp_pat
 @pytest.mark.usefixtures("hasty")
 def test_a_fit_learns_one_where_prior_draws_are_few_or_it_is_asked_to(tmp_path, monkeypatch):
     simulations = line_simulations()
-    settings = eande.FitSettings(epochs=20, start="linear", device="cpu", batch_size=128)
-    given = {"settings": settings, "progress": False}
+    given = {"settings": replace(QUICK, epochs=20), "progress": False}
     blunt = eande.fit(line_simulations(noise=0.5), box(2), **given)
     assert blunt.guide is None
     assert eande.fit(line_simulations(noise=0.5), box(2), guide=True, **given).guide is not None
@@ -276,7 +287,7 @@ def test_a_fit_learns_one_where_prior_draws_are_few_or_it_is_asked_to(tmp_path, 
 
 @pytest.mark.usefixtures("hasty")
 def test_further_members_have_a_guide_that_knows_them(tmp_path):
-    settings = eande.FitSettings(epochs=5, start="linear", device="cpu", batch_size=128)
+    settings = replace(QUICK, epochs=5)
     given = {"settings": settings, "checkpoint": tmp_path / "run", "progress": False}
     two = eande.fit(line_simulations(), box(2), members=2, **given)
     three = eande.fit(line_simulations(), box(2), members=3, **given)
