@@ -19,6 +19,7 @@ from torch.distributions import Independent, Normal
 
 import eande
 from eande.foundations.files import read_tensors, write_tensors
+from eande.inference.guide_network import GuideNetwork, GuideSettings
 from eande.inference.model import EmbedAndEmulate
 from eande.networks.convolutional import Convolutional
 from eande.networks.deep_set import DeepSet
@@ -85,7 +86,26 @@ def sets():
     return model(DeepSet(1, 4, width=4, features=2, gaps=True), y_shape=(9,))
 
 
-MODELS = (small_mlp, weighing, calibrated_ensemble, convolutional, fallen_back, series, sets)
+def guided():
+    return model().with_guide(GuideNetwork(GuideSettings(4, 2, components=2, width=8, blocks=1)))
+
+
+def guided_ensemble():
+    settings = GuideSettings(8, 2, components=2, width=8, blocks=1)
+    return eande.ensemble([model(), guided()]).with_guide(GuideNetwork(settings))
+
+
+MODELS = (
+    small_mlp,
+    weighing,
+    calibrated_ensemble,
+    convolutional,
+    fallen_back,
+    series,
+    sets,
+    guided,
+    guided_ensemble,
+)
 
 
 def run(kind, source, first=0, count=CHANGES):
