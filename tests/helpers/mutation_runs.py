@@ -74,6 +74,8 @@ def use_model(path):
     posterior = model.posterior(torch.zeros(model.y_shape), draws=500)
     ratios = posterior.log_ratio(model.prior.sample(5, seed=0))
     assert torch.isfinite(ratios).all()
+    if model.has_guide:
+        assert math.isfinite(posterior.guide.normalizer()[0])
 
 
 def use_checkpoint(path):
