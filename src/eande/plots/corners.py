@@ -35,6 +35,8 @@ _SHARES = (0.9, 0.5)
 # Of fewer samples no density in the plane can be told: they are drawn as points.
 _FEWEST = 100
 _OF_PRIOR = "0.6"
+# Of the largest density: what cannot be seen in a panel.
+_UNSEEN = 0.005
 # Between panels, of their width.
 _GAP = 0.07
 # Inches: of a panel where few, and of the whole where many.
@@ -224,8 +226,12 @@ def _space_evenly(figure: Figure) -> None:
 
 
 def _limits(drawing: _Drawing, d: int) -> tuple[float, float]:
-    """Return between which values a parameter is shown: nearly all samples, and the truth."""
-    ends = [np.quantile(one.values[:, d], [0.0005, 0.9995]) for one in drawing.sets]
+    """Return between which values a parameter is shown: where it has any density, and the truth."""
+    ends = []
+    for one in drawing.sets:
+        place, height = _outline(one.values[:, d])
+        seen = place[height > _UNSEEN * height.max()]
+        ends.append(seen[[0, -1]])
     if drawing.truth is not None:
         ends.append(np.repeat(drawing.truth[d], 2))
     low = min(end[0] for end in ends)

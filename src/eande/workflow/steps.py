@@ -18,7 +18,6 @@ from rich.markup import escape
 from rich.progress import Progress, SpinnerColumn
 from torch import Tensor, nn
 
-from eande.diagnostics.diagnose import diagnose
 from eande.diagnostics.diagnosis import Diagnosis
 from eande.foundations.checks import InputError, check_count, check_finite, show_shape
 from eande.foundations.files import (
@@ -30,13 +29,13 @@ from eande.foundations.files import (
     storing,
     write_json,
 )
-from eande.foundations.seeds import derive_seed
 from eande.inference.loading import AnotherPrior, load
 from eande.inference.model import EmbedAndEmulate
 from eande.inference.posterior import Posterior
 from eande.inference.summary import Summary
 from eande.networks.choose import encoder_in_words
 from eande.priors.prior import Prior
+from eande.reporting.given import checked
 from eande.similarities.prior_only import PriorOnly
 from eande.simulation.read.entry import import_xarray, reading
 from eande.simulation.read.simulations import Simulations, first_of_groups
@@ -291,7 +290,11 @@ def take_diagnose(context: Context) -> Taken:
     if held_out is None or missing is not None:
         raise InputError(f"diagnose: {missing}")
     model = the_model(context)
-    inputs = digest_of(model=digest_file(folder.model_in_use()), held_out=held_out.fingerprint())
+    inputs = digest_of(
+        model=digest_file(folder.model_in_use()),
+        held_out=held_out.fingerprint(),
+        seed=context.study.seed,
+    )
     with folder.alone():
         again = folder.is_done("diagnose", inputs, folder.diagnosis)
         again = again and _can_be_read(folder.diagnosis)
@@ -317,14 +320,9 @@ def missing_for_diagnosis(context: Context) -> str | None:
 
 
 def run_diagnosis(context: Context, model: EmbedAndEmulate, held_out: Simulations) -> Diagnosis:
-    """Diagnose with the study's views and seed."""
-    return diagnose(
-        model,
-        held_out,
-        views=context.study.views,
-        seed=derive_seed(context.study.seed, "diagnose") % 2**31,
-        progress=context.progress,
-    )
+    """Diagnose as the report does, so that both say the same."""
+    study = context.study
+    return checked(model, held_out, views=study.views, seed=study.seed, progress=context.progress)
 
 
 def fit_settings(study: Study, overrides: Mapping[str, Any]) -> FitSettings:
@@ -600,6 +598,11 @@ def _what(study: Study, simulations: Simulations) -> str:
 def extent(store: Path) -> int:
     """Return the number of simulations that a store is made for, 0 where there is none yet."""
     return Store(store).about.extents[-1] if store.exists() else 0
+
+
+def is_damaged(store: Path) -> bool:
+    """Return whether anything in a store, all of which is read, is not as it was written."""
+    return store.exists() and bool(Store(store).check())
 
 
 def check_extent(store: Path, n: int) -> None:
