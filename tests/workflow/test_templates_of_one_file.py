@@ -116,6 +116,7 @@ def test_parameters_can_be_named(tmp_path):
         ("--from runs.npz", "expected parameters as phi or theta, or as arrays of one number"),
         ("--from runs.npz --parameters speed", "parameters: expected names in"),
         ("--from runs.nc", "expected data that can be read"),
+        ("--from nothing.csv", "nothing.csv, where nothing is"),
         ("--parameters rate", "parameters: expected --from"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from eande.simulation.read.contents import Contents, look_into
 from eande.simulation.read.plain import TABLE, WHOLE
 from eande.workflow.one_file import PARAMETERS, OneFile, box_around, look_into_file, quoted
 
+# What makes a path a pattern of several.
+_MAGIC = re.compile(r"[*?\[]")
 # Columns that say when or where a number was seen.
 _PLACES = ("time", "t", "day", "days", "date", "hour", "year", "step", "index", "x", "place", "")
 
@@ -143,6 +146,10 @@ def _for(study: Path, given: Path, parameters: Sequence[str] | None) -> str:
         found = look_into_file(given, parameters)
         code = found.code.replace("{path}", _from_here(study, given))
         what = f"{found.count:,} simulations in {given.name}"
+    elif not given.exists() and not _MAGIC.search(str(given)):
+        raise InputError(
+            f"from: expected a folder or a file of simulations, got {given}, where nothing is"
+        )
     else:
         found, code = _of_folder(study, given, parameters)
         what = f"{found.count} simulations in {given.name}, one file each"
