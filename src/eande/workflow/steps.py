@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -19,7 +20,7 @@ from rich.progress import Progress, SpinnerColumn
 from torch import Tensor, nn
 
 from eande.diagnostics.diagnosis import Diagnosis
-from eande.foundations.checks import InputError, check_count, check_finite, show_shape
+from eande.foundations.checks import EandeWarning, InputError, check_count, check_finite, show_shape
 from eande.foundations.files import (
     digest_file,
     digest_of,
@@ -36,6 +37,7 @@ from eande.inference.summary import Summary
 from eande.networks.choose import encoder_in_words
 from eande.priors.prior import Prior
 from eande.reporting.given import checked
+from eande.reporting.judging import of_draws
 from eande.similarities.prior_only import PriorOnly
 from eande.simulation.read.entry import import_xarray, reading
 from eande.simulation.read.simulations import Simulations, first_of_groups
@@ -275,6 +277,9 @@ def _sample_one(
     # The summary is of the same samples: same number, same seed.
     summary = posterior.summary(samples=n, seed=seed, derived=context.study.derived)
     content = describe_summary(summary)
+    few = of_draws(posterior.sample(n, seed=seed)[0], model.prior)
+    if few is not None:
+        warnings.warn(f"{name}: {few.question} {few.found} {few.advice}", EandeWarning)
     if not again:
         _write_samples(path, posterior.to_xarray(n, seed=seed, derived=context.study.derived))
         write_json(table, content)
