@@ -35,6 +35,7 @@ from eande.inference.model import EmbedAndEmulate
 from eande.inference.posterior import Posterior
 from eande.inference.summary import Summary
 from eande.networks.choose import encoder_in_words
+from eande.priors.draws import EmpiricalPrior
 from eande.priors.prior import Prior
 from eande.reporting.given import checked
 from eande.reporting.judging import of_draws
@@ -277,14 +278,22 @@ def _sample_one(
     # The summary is of the same samples: same number, same seed.
     summary = posterior.summary(samples=n, seed=seed, derived=context.study.derived)
     content = describe_summary(summary)
-    few = of_draws(posterior.sample(n, seed=seed)[0], model.prior)
-    if few is not None:
-        warnings.warn(f"{name}: {few.question} {few.found} {few.advice}", EandeWarning)
+    _warn_of_few_draws(name, posterior, n, seed)
     if not again:
         _write_samples(path, posterior.to_xarray(n, seed=seed, derived=context.study.derived))
         write_json(table, content)
         context.remember(step, inputs, samples=n)
     return Taken("sample", f"{name}\n{summary}", [path, table], content, again=again)
+
+
+def _warn_of_few_draws(name: str, posterior: Posterior, n: int, seed: int) -> None:
+    """Warn where all samples are the same few draws of a prior that is known by draws only."""
+    if not isinstance(posterior.prior, EmpiricalPrior):
+        return
+    few = of_draws(posterior.sample(n, seed=seed)[0], posterior.prior)
+    if few is not None:
+        text = f"{name}: {few.question} {few.found} {few.advice}"
+        warnings.warn(text, EandeWarning, stacklevel=2)
 
 
 def take_diagnose(context: Context) -> Taken:
