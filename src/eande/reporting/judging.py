@@ -242,7 +242,7 @@ def of_parameters(found: Diagnosis, question: str = PARAMETERS) -> Verdict:
             question,
             ALARM,
             f"{len(wrong)} of {len(found.names)} are not: {faults}.",
-            f"Simulate more, or {_CALIBRATE}; aim=True moves what lies too low or too high.",
+            f"Simulate more, or {_CALIBRATE}; in Python, aim=True moves what lies too low or high.",
         )
     if not found.tested:
         return not_checked(question, "Too few draws come near the true parameters to rank them.")

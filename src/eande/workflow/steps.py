@@ -58,7 +58,7 @@ from eande.training.order import look_like_sets
 from eande.training.prepare import call_fingerprint, check_encoder, training_prior
 from eande.training.settings import FitSettings
 from eande.workflow.folder import RunFolder
-from eande.workflow.study import Study, read_observation, variable_of
+from eande.workflow.study import STUDY_NAMES, Study, read_observation, variable_of
 
 # Samples of an observation, unless another number is asked for.
 SAMPLES = 10_000
@@ -352,6 +352,11 @@ def override(settings: FitSettings, overrides: Mapping[str, Any]) -> FitSettings
     known = settings.describe()
     for name in overrides:
         if name not in known:
+            if name in STUDY_NAMES:
+                raise InputError(
+                    f"{name}: expected a setting of FitSettings, got what the study file says: "
+                    f"write {name} = … there"
+                )
             near = difflib.get_close_matches(name, known, n=1)
             if near:
                 raise InputError(
