@@ -73,6 +73,15 @@ def test_where_samples_thin_out_the_density_falls_to_nothing_within_the_axes():
     assert outer.std() < 0.03 * outer.mean()
 
 
+def test_nothing_is_drawn_where_the_prior_has_no_draws():
+    """Samples that thin out towards an edge, as those of a Beta law."""
+    values = RNG.beta(3, 3, size=(4_000, 1))
+    place, height = curve(plots.corner(values, prior=eande.BoxPrior([0], [1])).axes[0], 1)
+    assert (height[(place < -0.01) | (place > 1.01)] == 0).all()
+    place, height = curve(plots.corner(values).axes[0])
+    assert (height[place < 0] > 0).any()
+
+
 @pytest.mark.parametrize("count", [200, 1_000, 5_000])
 def test_at_the_edge_of_a_support_the_density_does_not_sag(count):
     """Its sibling: there the cliff is the truth."""

@@ -67,6 +67,13 @@ class _Drawing(NamedTuple):
     truth: np.ndarray | None
     prior: np.ndarray | None
 
+    def within(self, *places: int) -> np.ndarray | None:
+        """Return between which values parameters can be, as far as the prior's draws tell."""
+        if self.prior is None:
+            return None
+        drawn = self.prior[:, list(places)]
+        return np.stack([drawn.min(0), drawn.max(0)])
+
 
 def corner(
     samples: Any,
@@ -229,7 +236,7 @@ def _limits(drawing: _Drawing, d: int) -> tuple[float, float]:
     """Return between which values a parameter is shown: where it has any density, and the truth."""
     ends = []
     for one in drawing.sets:
-        place, height = _outline(one.values[:, d])
+        place, height = _outline(one.values[:, d], drawing.within(d))
         seen = place[height > _UNSEEN * height.max()]
         ends.append(seen[[0, -1]])
     if drawing.truth is not None:
@@ -245,7 +252,7 @@ def _diagonal(axis: Axes, drawing: _Drawing, d: int) -> None:
     if drawing.prior is not None:
         axis.plot(*_outline(drawing.prior[:, d]), color=_OF_PRIOR, linestyle=":", linewidth=1.3)
     for one in drawing.sets:
-        place, height = _outline(one.values[:, d])
+        place, height = _outline(one.values[:, d], drawing.within(d))
         if one.filled:
             axis.fill_between(place, height, color=one.color, alpha=0.45, linewidth=0)
         else:
@@ -255,9 +262,9 @@ def _diagonal(axis: Axes, drawing: _Drawing, d: int) -> None:
     axis.set_ylim(bottom=0)
 
 
-def _outline(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _outline(values: np.ndarray, within: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
     """Return places and heights of a density, which falls to zero at its ends."""
-    found = density(values[:, None]).outlined()
+    found = density(values[:, None], within).outlined()
     return found.centres[0], found.values
 
 
@@ -269,7 +276,7 @@ def _pair(axis: Axes, drawing: _Drawing, first: int, second: int) -> None:
             marker = "s" if one.filled else "o"
             axis.plot(*points.T, marker, color=one.color, markersize=2.5, markeredgewidth=0)
             continue
-        found = density(points).outlined()
+        found = density(points, drawing.within(first, second)).outlined()
         levels = [height_of(found.values, share) for share in _SHARES]
         levels[1] = max(levels[1], np.nextafter(levels[0], np.inf))
         place = (*found.centres, found.values.T)

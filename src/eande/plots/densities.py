@@ -56,8 +56,12 @@ class Density(NamedTuple):
         return Density(around, np.pad(self.values, 1))
 
 
-def density(points: np.ndarray) -> Density:
+def density(points: np.ndarray, within: np.ndarray | None = None) -> Density:
     """Return the density of samples (n, d) of one or two numbers.
+
+    Args:
+        points: the samples.
+        within: ends (2, d) beyond which there can be none, such as those of the prior's draws.
 
     Example:
         >>> points = np.random.default_rng(0).normal(size=(10_000, 1))
@@ -69,10 +73,17 @@ def density(points: np.ndarray) -> Density:
     count, axes = points.shape
     limits = [_limits(column) for column in points.T]
     width = _scale(points, limits) * (4 / (axes + 2) / count) ** (1 / (axes + 4))
-    limits = [
+    wide = [
         _beyond(column, ends, _WIDTHS_BEYOND * one)
         for column, ends, one in zip(points.T, limits, width, strict=True)
     ]
+    if within is not None:
+        known = zip(limits, wide, within.T, strict=True)
+        wide = [
+            (max(more[0], min(ends[0], low)), min(more[1], max(ends[1], high)))
+            for ends, more, (low, high) in known
+        ]
+    limits = wide
     cells = [_CELLS[axes]] * axes
     counts, edges = np.histogramdd(points, bins=cells, range=limits)
     size = np.array([high - low for low, high in limits]) / cells
