@@ -227,7 +227,7 @@ def _fills_evenly(phi: np.ndarray, lower: Sequence[float], upper: Sequence[float
     shares = (phi - lower) / width
     p_values = [kstest(column, "uniform").pvalue for column in shares.T]
     if phi.shape[1] > 1:
-        between = np.corrcoef(shares.T)[np.triu_indices(phi.shape[1], 1)]
+        between = np.atleast_2d(np.corrcoef(shares.T))[np.triu_indices(phi.shape[1], 1)]
         p_values += (2 * norm.sf(np.abs(between) * count**0.5)).tolist()
     return min(p_values) * len(p_values) > _UNLIKELY
 
