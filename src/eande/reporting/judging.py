@@ -175,9 +175,9 @@ def effective_draws(phi: Tensor) -> float:
 
     Example:
         >>> import torch
-        >>> phi = torch.arange(50.0).repeat(20)[:, None]
+        >>> phi = torch.arange(50.0).repeat(500)[:, None]
         >>> round(effective_draws(phi))
-        51
+        50
         >>> effective_draws(torch.rand(100, 2, generator=torch.Generator().manual_seed(0)))
         inf
     """
