@@ -126,7 +126,7 @@ def amortised(study: Study, n: int, runs: Path, _: int) -> tuple[Any, dict[str, 
 
 
 def in_rounds(study: Study, n: int, runs: Path, number: int = 4) -> tuple[Any, dict[str, Any]]:
-    """Spend as many simulations in so many rounds; return the posterior, and what each round was."""
+    """Spend simulations in rounds; return the posterior, and what each round was."""
     model, info = eande.rounds(
         study.simulator,
         study.prior,
