@@ -2,7 +2,7 @@
 
     python -m gallery.compare influenza
     python -m gallery.compare hare_lynx --rounds
-    python -m gallery.compare influenza --rounds --simulations 15000
+    python -m gallery.compare influenza --rounds --number 2
 
 writes ``comparison.json`` and ``posterior.png`` there and a table into the page; with ``--rounds``,
 which spends as many simulations in rounds near the observation, ``rounds.json``, ``rounds.png`` and
@@ -117,7 +117,7 @@ def write_page(page: Path, found: dict[str, Any], kind: str = "comparison") -> N
     page.write_text(before + block(found, kind) + after)
 
 
-def amortised(study: Study, n: int, runs: Path) -> tuple[Any, dict[str, Any]]:
+def amortised(study: Study, n: int, runs: Path, _: int) -> tuple[Any, dict[str, Any]]:
     """Fit a model for all data; return the observation's posterior, and what else to tell."""
     model, held_out = fit(study, n=n)
     model.save(runs / "compared.eande")
@@ -125,13 +125,14 @@ def amortised(study: Study, n: int, runs: Path) -> tuple[Any, dict[str, Any]]:
     return model.posterior(study.observed), {"simulations": n, "belongs": belongs}
 
 
-def in_rounds(study: Study, n: int, runs: Path) -> tuple[Any, dict[str, Any]]:
-    """Spend as many simulations in rounds; return the posterior, and what each round was."""
+def in_rounds(study: Study, n: int, runs: Path, number: int = 4) -> tuple[Any, dict[str, Any]]:
+    """Spend simulations in rounds; return the posterior, and what each round was."""
     model, info = eande.rounds(
         study.simulator,
         study.prior,
         study.observed,
         simulations=n,
+        rounds=number,
         checkpoint=runs / "rounds",
         encoder=study.encoder,
         views=study.views,
@@ -151,6 +152,7 @@ def main() -> None:
     parser.add_argument("name", help="of a folder of the gallery")
     parser.add_argument("--rounds", action="store_true", help="simulate near the observation")
     parser.add_argument("--simulations", type=int, help="in place of the study's number")
+    parser.add_argument("--number", type=int, default=4, help="of rounds")
     asked = parser.parse_args()
     folder = Path(__file__).parent / asked.name
     study = read_study(folder / "study.py")
@@ -158,7 +160,7 @@ def main() -> None:
     kind, make = ("rounds", in_rounds) if asked.rounds else ("comparison", amortised)
     (folder / "runs").mkdir(exist_ok=True)
     began = time.perf_counter()
-    posterior, about = make(study, asked.simulations or study.n, folder / "runs")
+    posterior, about = make(study, asked.simulations or study.n, folder / "runs", asked.number)
     seconds = time.perf_counter() - began
     samples, info = posterior.sample(len(reference), seed=0)
     found = {

@@ -160,6 +160,7 @@ def test_new_writes_a_study_once(tmp_path):
         (["calibrate", "point.py"], "type: eande simulate point.py"),
         (["rounds", "point.py", "-n", "70"], "simulations: expected a whole number of at least 80"),
         (["rounds", "point.py", "epocs=3"], "epocs: expected a setting of FitSettings"),
+        (["run", "point.py", "encoder=set"], "what the study file says: write encoder = … there"),
     ],
 )
 def test_silly_arguments_are_refused_in_one_line(arguments, message, tmp_path, monkeypatch):

@@ -30,3 +30,8 @@ def flip(file, where):
     content = bytearray(file.read_bytes())
     content[where % len(content)] ^= 1
     file.write_bytes(content)
+
+
+def damage(store):
+    """Change a bit of the first block of data."""
+    flip(min(path for path in (store / "y").rglob("c/*/*") if path.is_file()), 7)

@@ -897,6 +897,7 @@ CALLS: dict[str, Callable[[World], Call]] = {
             "block_size": count(None, **_OPTIONAL),
             "timeout": positive(None, **_OPTIONAL),
             "failure_limit": share(0.5, zero="no failures"),
+            "redo": choice(None, **_OPTIONAL),
             "seed": seed(0),
             **_PROGRESS,
         },

@@ -57,6 +57,42 @@ def test_contours_hold_ninety_and_fifty_per_cent_of_the_samples():
         assert radius.mean() == pytest.approx((-2 * np.log(1 - share)) ** 0.5, rel=0.07)
 
 
+def test_where_samples_thin_out_the_density_falls_to_nothing_within_the_axes():
+    angle = RNG.uniform(0, 2 * np.pi, 5_000)
+    radius = 10 + 0.3 * RNG.standard_normal(5_000)
+    ring = radius[:, None] * np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    above, pair, _ = plots.corner(ring).axes
+    place, height = curve(above)
+    low, high = above.get_xlim()
+    shown = (place > low) & (place < high)
+    assert (height[shown][[0, -1]] < 0.02 * height.max()).all()
+    assert np.abs(np.diff(height)).max() < 0.1 * height.max(), "a cliff"
+    # The rim is round, not cut off at the last samples.
+    rim = max(contours(pair), key=len)
+    outer = np.hypot(*rim.T)[np.hypot(*rim.T) > 10]
+    assert outer.std() < 0.03 * outer.mean()
+
+
+def test_nothing_is_drawn_where_the_prior_has_no_draws():
+    """Samples that thin out towards an edge, as those of a Beta law."""
+    values = RNG.beta(3, 3, size=(4_000, 1))
+    place, height = curve(plots.corner(values, prior=eande.BoxPrior([0], [1])).axes[0], 1)
+    assert (height[(place < -0.01) | (place > 1.01)] == 0).all()
+    place, height = curve(plots.corner(values).axes[0])
+    assert (height[place < 0] > 0).any()
+
+
+@pytest.mark.parametrize("count", [200, 1_000, 5_000])
+def test_at_the_edge_of_a_support_the_density_does_not_sag(count):
+    """Its sibling: there the cliff is the truth."""
+    rng = np.random.default_rng(3)
+    held = 0
+    for _ in range(20):
+        place, height = curve(plots.corner(rng.uniform(size=(count, 1))).axes[0])
+        held += place[0] > -0.02 and place[-1] < 1.02 and height[[2, -3]].min() > 0.6
+    assert held >= 17
+
+
 def test_axes_are_shared_and_names_written_once_at_the_edge():
     figure = plots.corner(SAMPLES, names=["rate", "scale"], title="Mine")
     assert [axis.get_xlabel() for axis in figure.axes] == ["", "rate", "scale"]

@@ -62,6 +62,19 @@ def test_rows_with_gaps_are_refused_together_or_count_as_failures(tmp_path):
     assert "and 1 more" in found.failures.reasons[1]
 
 
+def test_texts_in_a_few_cells_are_broken_rows_and_no_other_kind_of_column(tmp_path):
+    frame = table_of().astype({"day2": object})
+    frame.loc[3, "day2"] = "solver failed"
+    for table in (frame, written(frame, tmp_path / "runs.csv")):
+        assert tell_apart(open_table(table)) == (["rate", "size"], ["day1", "day2", "day3"])
+        with pytest.raises(InputError, match="1 of 40 rows with NaN, inf or texts"):
+            eande.Simulations.from_table(table, phi=["rate", "size"])
+        with pytest.warns(EandeWarning, match="row 3: 'solver failed' in day2"):
+            found = eande.Simulations.from_table(table, phi=["rate", "size"], broken="failed")
+        assert len(found) == 39
+        assert found.failures.reasons == ("row 3: 'solver failed' in day2",)
+
+
 def test_rows_of_equal_parameters_are_replicates():
     frame = table_of()
     frame.loc[20:, ["rate", "size"]] = frame.loc[:19, ["rate", "size"]].to_numpy()
@@ -104,6 +117,7 @@ def test_other_files_are_refused(tmp_path):
         (["theta1", "theta2", "x_0", "x_1"], ["theta1", "theta2"], ["x_0", "x_1"]),
         (["t=0.5", "t=1.0", "R0"], ["R0"], ["t=0.5", "t=1.0"]),
         (["run", "k", "y[0]", "y[1]"], ["k"], ["y[0]", "y[1]"]),
+        (["k10", "c_0.5h", "c_12h", "V"], ["k10", "V"], ["c_0.5h", "c_12h"]),
     ],
 )
 def test_names_tell_parameters_from_data(names, phi, data):

@@ -22,6 +22,7 @@ from eande.workflow.steps import (
 )
 from eande.workflow.study import read_study
 from helpers.small_studies import write_study
+from helpers.stores import damage
 
 pytestmark = [
     pytest.mark.thorough,
@@ -102,6 +103,18 @@ def test_the_fresh_simulations_train_and_check_nothing(tmp_path):
     fresh = eande.Simulations.open(store).phi
     for part in parts(context):
         assert not torch.isin(fresh[:, 0], part.phi[:, 0]).any()
+
+
+def test_fresh_simulations_that_are_damaged_are_made_again(tmp_path):
+    context = context_of(write_study(tmp_path, more=OVER_FITTED))
+    take_simulate(context)
+    take_fit(context, {"epochs": 2})
+    first = take_calibrate(context, n=100)
+    (store,) = (context.folder.path / "calibration").iterdir()
+    damage(store)
+    again = take_calibrate(context, n=100)
+    assert again.again
+    assert again.content == first.content
 
 
 def test_without_a_simulator_half_of_what_is_held_out_calibrates_and_half_checks(tmp_path):

@@ -8,9 +8,10 @@ import eande
 from eande.workflow.folder import run_folder
 from eande.workflow.look import look_at
 from eande.workflow.report import take_report
-from eande.workflow.steps import Context, take_fit, take_simulate
+from eande.workflow.steps import Context, take_diagnose, take_fit, take_simulate
 from eande.workflow.study import read_study
 from helpers.small_studies import write_study
+from helpers.stores import damage
 
 pytestmark = [
     pytest.mark.thorough,
@@ -45,6 +46,32 @@ def test_simulations_from_the_posterior_are_made_once(tmp_path):
     page = context.folder.report.read_text()
     assert "Where is the point?" in page
     assert "eande report point.py" in page
+
+
+def test_damaged_simulations_from_the_posterior_are_made_again(tmp_path):
+    context = context_of(write_study(tmp_path))
+    take_simulate(context)
+    take_fit(context)
+    taken = take_report(context)
+    (store,) = (context.folder.path / "predicted").iterdir()
+    whole = eande.Simulations.open(store).y[:]
+    damage(store)
+    assert take_report(context).content == taken.content
+    assert (eande.Simulations.open(store).y[:] == whole).all()
+
+
+def test_the_report_and_the_command_that_diagnoses_tell_the_same(tmp_path):
+    context = context_of(write_study(tmp_path, more="predicted = 0"))
+    take_simulate(context)
+    take_fit(context)
+    take_diagnose(context)
+    take_report(context)
+    told = json.loads(context.folder.diagnosis.read_text())
+    page = json.loads(context.folder.path.joinpath("report.json").read_text())
+    reported = page["sections"]["certainty"]["data"]["on average"]
+    assert reported["p"] == told["ranks_p"]
+    assert reported["covered"] == told["covered"]
+    assert reported["verdicts"] == told["verdicts"]
 
 
 def test_a_report_is_kept_while_nothing_it_depends_on_changes(tmp_path):

@@ -13,6 +13,7 @@ from eande.workflow.rounds import take_rounds
 from eande.workflow.steps import Context, take_sample, the_model
 from eande.workflow.study import read_study
 from helpers.small_studies import write_study
+from helpers.stores import damage
 
 pytestmark = [
     pytest.mark.thorough,
@@ -58,6 +59,18 @@ def test_they_are_not_made_again(made):
     again = next(iter(take_rounds(context, n=600, number=2)))
     assert again.content == first.content
     assert all(path.stat().st_mtime_ns == time for path, time in times.items())
+
+
+def test_damaged_simulations_of_a_round_are_made_again_where_asked(made):
+    context, (first, _, _) = made
+    (store,) = (context.folder.path / "rounds" / "rounds" / "simulations").glob("round-2-*")
+    whole = eande.Simulations.open(store).y[:]
+    damage(store)
+    with pytest.raises(InputError, match="of its rounds, eande rounds STUDY --redo damaged"):
+        eande.Simulations.open(store).y[:]
+    again = next(iter(take_rounds(context, n=600, number=2, redo="damaged")))
+    assert again.content == first.content
+    assert (eande.Simulations.open(store).y[:] == whole).all()
 
 
 def test_their_folder_is_a_run_that_can_be_sampled(made, tmp_path):

@@ -1,7 +1,9 @@
 """The steps of a run: each leaves its result, and does nothing twice."""
 
 import json
+import warnings
 from dataclasses import replace
+from textwrap import dedent
 
 import numpy as np
 import pytest
@@ -9,11 +11,12 @@ import torch
 import xarray
 
 import eande
-from eande.foundations.checks import InputError
+from eande.foundations.checks import EandeWarning, InputError
 from eande.foundations.locks import locked
 from eande.workflow import steps
 from eande.workflow.calibrate import take_calibrate
 from eande.workflow.folder import LAYOUT, run_folder
+from eande.workflow.report import take_report
 from eande.workflow.run import take_all
 from eande.workflow.steps import (
     Context,
@@ -306,6 +309,30 @@ def test_without_its_record_a_run_goes_on_from_what_is_there(context):
     assert take_simulate(context).again
     take_fit(context)
     assert torch.equal(weights(context), before)
+
+
+def test_posteriors_of_few_draws_of_a_prior_known_by_draws_say_what_to_do(tmp_path):
+    more = """
+    _phi = prior.sample(n, seed=1)
+    _y = simulator(_phi.numpy(), np.random.default_rng(1))
+    simulations = eande.Simulations.from_arrays(_phi, _y)
+    del simulator
+    """
+    context = context_of(write_study(tmp_path, more=f"{dedent(more)}\nprior = None"))
+    take_fit(context)
+    with pytest.warns(EandeWarning, match="of the 270 parameters .* prior = eande.BoxPrior"):
+        take_sample(context, n=500)
+    said = take_diagnose(context).text
+    assert "these draws only: give its law" in said
+    assert "raise draws" not in said
+    verdicts = {one["question"]: one for one in take_report(context).content["verdicts"]}
+    assert verdicts["Is the posterior made of enough draws?"]["state"] == "alarm"
+    # Its sibling: under the law itself nothing is said.
+    other = context_of(write_study(tmp_path, name="known.py", more=more))
+    take_fit(other)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", EandeWarning)
+        take_sample(other, n=500)
 
 
 def test_damaged_results_are_made_again(context):

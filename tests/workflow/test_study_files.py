@@ -35,6 +35,12 @@ def test_a_study_says_what_is_inferred_from_what(tmp_path):
         ("simulations = simulator", [], "got both"),
         ("simulator = 3", [], r"simulator: expected a function of \(phi, rng\), got 3"),
         ("prior = 3", [], "prior: expected an eande prior or a torch Distribution, got int"),
+        ("prior = (0, 1)", [], r"got tuple; eande.ProductPrior\(a=\(0, 1\), …\) takes a range"),
+        (
+            "import torch\nprior = torch.distributions.Normal(0.0, 1.0)",
+            [],
+            r"batch shape \(\); eande.ProductPrior\(a=prior\) names its parameter",
+        ),
         ("settings = {'epochs': 3}", [], "settings: expected FitSettings, got dict"),
         ("n = 0", [], "n: expected a whole number of at least 1, got 0"),
         ("seed = -1", [], "seed: expected a whole number of at least 0"),

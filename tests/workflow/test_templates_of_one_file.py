@@ -95,6 +95,21 @@ def test_the_command_takes_a_table_and_the_study_runs(tmp_path, monkeypatch):
     assert "trained on 54 simulations" in done.output
 
 
+def test_a_box_is_the_prior_where_parameters_fill_one_evenly(tmp_path):
+    rng = np.random.default_rng(4)
+    even = rng.uniform([0, 10], [1, 30], size=(400, 2))
+    for phi, prior in (
+        (even, "BoxPrior"),
+        (even**2, "NoneType"),
+        (np.stack([even[:, 0], 20 * even[:, 0] + rng.normal(size=400)], axis=1), "NoneType"),
+    ):
+        frame = pd.DataFrame(np.hstack([phi, phi]), columns=["a", "b", "y1", "y2"])
+        frame.to_csv(tmp_path / "runs.csv", index=False)
+        (tmp_path / "study.py").unlink(missing_ok=True)
+        study = read_study(write_template(tmp_path / "study.py", tmp_path / "runs.csv"))
+        assert type(study.prior).__name__ == prior
+
+
 def test_parameters_can_be_named(tmp_path):
     frame = pd.DataFrame(np.hstack([PHI, Y[:, :2]]), columns=["a", "b", "low", "high"])
     frame.insert(0, "date", "1978-01-22")
@@ -116,6 +131,7 @@ def test_parameters_can_be_named(tmp_path):
         ("--from runs.npz", "expected parameters as phi or theta, or as arrays of one number"),
         ("--from runs.npz --parameters speed", "parameters: expected names in"),
         ("--from runs.nc", "expected data that can be read"),
+        ("--from nothing.csv", "nothing.csv, where nothing is"),
         ("--parameters rate", "parameters: expected --from"),
     ],
 )

@@ -8,6 +8,7 @@ from eande.cli.steps import begin, tell
 from eande.cli.terminal import (
     DebugOption,
     JsonOption,
+    RedoOption,
     RunOption,
     SettingsArgument,
     StudyFile,
@@ -27,6 +28,7 @@ def rounds(
     workers: Annotated[
         int | None, typer.Option(min=1, help="Worker processes for the simulations.")
     ] = None,
+    redo: RedoOption = None,
     run: RunOption = None,
     machine: JsonOption = False,
     debug: DebugOption = False,
@@ -37,5 +39,6 @@ def rounds(
         from eande.workflow.rounds import take_rounds
 
         context = begin(study, run, machine=machine)
-        for taken in take_rounds(context, overrides, n=n, number=number, executor=workers):
+        made = take_rounds(context, overrides, n=n, number=number, executor=workers, redo=redo)
+        for taken in made:
             tell(taken, None, study, run, machine=machine)

@@ -1,13 +1,18 @@
 """``eande simulate``: fill the store of a run."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
 from eande.cli.steps import begin, tell
-from eande.cli.terminal import DebugOption, JsonOption, RunOption, StudyFile, errors_in_one_line
-
-Redo = Literal["damaged", "failed"]
+from eande.cli.terminal import (
+    DebugOption,
+    JsonOption,
+    RedoOption,
+    RunOption,
+    StudyFile,
+    errors_in_one_line,
+)
 
 
 def simulate(
@@ -22,10 +27,7 @@ def simulate(
     dask: Annotated[
         str | None, typer.Option(metavar="ADDRESS", help="Address of a dask scheduler.")
     ] = None,
-    redo: Annotated[
-        Redo | None,
-        typer.Option(help="Simulate again what is damaged in the store, or what failed."),
-    ] = None,
+    redo: RedoOption = None,
     run: RunOption = None,
     machine: JsonOption = False,
     debug: DebugOption = False,

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.console import Console
@@ -27,6 +27,10 @@ StudyFile = Annotated[Path, typer.Argument(metavar="STUDY", help="A study file, 
 RunOption = Annotated[
     Path | None,
     typer.Option("--run", file_okay=False, help="Folder of the run; else runs/<study> beside it."),
+]
+RedoOption = Annotated[
+    Literal["damaged", "failed"] | None,
+    typer.Option("--redo", help="Simulate again what is damaged in the store, or what failed."),
 ]
 JsonOption = Annotated[
     bool, typer.Option("--json", help="Print a JSON document, for machines, and no progress bars.")

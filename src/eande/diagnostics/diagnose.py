@@ -124,6 +124,7 @@ def diagnose(
         pareto_k=k,
         alarm=alarm,
         seed=seed,
+        all_draws=len(prior_draws) < draws,
     )
     return replace(found, verdicts=(*_trained_on(model, held_out), *found.verdicts))
 
@@ -149,6 +150,7 @@ def conclude(
     alarm: float,
     seed: int,
     near: Near | None = None,
+    all_draws: bool = False,
 ) -> Diagnosis:
     """Return what the weights of draws say about a model, and the verdicts on it.
 
@@ -164,6 +166,7 @@ def conclude(
         alarm: how often each check of ranks may raise an alarm about a model that is right.
         seed: of the bootstrap.
         near: how the data were simulated, where that was near an observation.
+        all_draws: whether there are no more draws of the prior than these.
     """
     # An empirical prior may have fewer draws than were asked for.
     few = len(draws) < DRAWS_PER_DATUM * len(phi) and samples is None
@@ -197,6 +200,7 @@ def conclude(
         cv_noise=noise,
         pareto_k=pareto_k,
         near=near,
+        all_draws=all_draws,
     )
     return replace(found, verdicts=tuple(verdicts(found, alarm, shared=shared is not None)))
 

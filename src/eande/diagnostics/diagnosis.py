@@ -84,6 +84,7 @@ class Diagnosis:
         pareto_k: of the weights of up to 100 data, above 0.7 where the draws, or proposals, are too
             few for importance sampling; None without ArviZ.
         near: how the data were simulated, where that was near an observation.
+        all_draws: whether the prior is known by these draws alone, so that there are no more.
         verdicts: all of this in words.
 
     Example:
@@ -117,6 +118,7 @@ class Diagnosis:
     cv_noise: float
     pareto_k: np.ndarray | None
     near: Near | None = None
+    all_draws: bool = False
     verdicts: tuple[Verdict, ...] = ()
 
     @property

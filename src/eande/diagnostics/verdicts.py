@@ -62,10 +62,17 @@ def _few_draws(found: Diagnosis) -> Iterator[Verdict]:
         "checks have little power there"
     )
     if found.near is not None:
-        yield Verdict("draws", None, f"{text}; raise draws")
+        yield Verdict("draws", None, f"{text}; {_more(found)}")
         return
     left_out = "" if few == 1 else ", and the two lines on parameters leave them out"
-    yield Verdict("draws", None, f"{text}{left_out}; raise draws, or samples=200")
+    yield Verdict("draws", None, f"{text}{left_out}; {_more(found, 'or samples=200')}")
+
+
+def _more(found: Diagnosis, instead: str = "") -> str:
+    """Say what gives more draws where they are too few."""
+    if found.all_draws:
+        return "the prior is known by these draws only: give its law"
+    return f"raise draws, {instead}" if instead else "raise draws"
 
 
 def _near(found: Diagnosis, near: Near) -> Iterator[Verdict]:
@@ -89,7 +96,7 @@ def _information(found: Diagnosis) -> Iterator[Verdict]:
     )
     if found.samples is None and found.weighed.own_share.mean() > _NEAR_CEILING:
         ceiling = f"near {found.ceiling:.1f} nats, all that {found.draws} draws can show"
-        yield Verdict("information", None, f"{ceiling}: raise draws")
+        yield Verdict("information", None, f"{ceiling}: {_more(found)}")
 
 
 def _calibration(found: Diagnosis, alarm: float, shared: bool) -> Iterator[Verdict]:
@@ -112,10 +119,10 @@ def _calibration(found: Diagnosis, alarm: float, shared: bool) -> Iterator[Verdi
     yield from (verdict for verdict in checks if verdict.passed is False)
     if found.near is None:
         drawn = "prior draws"
-        remedy = "raise draws, or rank among samples=200 of every posterior"
+        remedy = _more(found, "or rank among samples=200 of every posterior")
     else:
         drawn = "samples of the posterior"
-        remedy = "raise draws"
+        remedy = _more(found)
     where = f"of {found.draws} {drawn} hardly any comes near the true parameters"
     yield Verdict("calibration", None, f"NOT TESTED: {where}; {remedy}")
 

@@ -35,6 +35,8 @@ _SHARES = (0.9, 0.5)
 # Of fewer samples no density in the plane can be told: they are drawn as points.
 _FEWEST = 100
 _OF_PRIOR = "0.6"
+# Of the largest density: what cannot be seen in a panel.
+_UNSEEN = 0.005
 # Between panels, of their width.
 _GAP = 0.07
 # Inches: of a panel where few, and of the whole where many.
@@ -64,6 +66,13 @@ class _Drawing(NamedTuple):
     sets: list[_Samples]
     truth: np.ndarray | None
     prior: np.ndarray | None
+
+    def within(self, *places: int) -> np.ndarray | None:
+        """Return between which values parameters can be, as far as the prior's draws tell."""
+        if self.prior is None:
+            return None
+        drawn = self.prior[:, list(places)]
+        return np.stack([drawn.min(0), drawn.max(0)])
 
 
 def corner(
@@ -224,8 +233,12 @@ def _space_evenly(figure: Figure) -> None:
 
 
 def _limits(drawing: _Drawing, d: int) -> tuple[float, float]:
-    """Return between which values a parameter is shown: nearly all samples, and the truth."""
-    ends = [np.quantile(one.values[:, d], [0.0005, 0.9995]) for one in drawing.sets]
+    """Return between which values a parameter is shown: where it has any density, and the truth."""
+    ends = []
+    for one in drawing.sets:
+        place, height = _outline(one.values[:, d], drawing.within(d))
+        seen = place[height > _UNSEEN * height.max()]
+        ends.append(seen[[0, -1]])
     if drawing.truth is not None:
         ends.append(np.repeat(drawing.truth[d], 2))
     low = min(end[0] for end in ends)
@@ -239,7 +252,7 @@ def _diagonal(axis: Axes, drawing: _Drawing, d: int) -> None:
     if drawing.prior is not None:
         axis.plot(*_outline(drawing.prior[:, d]), color=_OF_PRIOR, linestyle=":", linewidth=1.3)
     for one in drawing.sets:
-        place, height = _outline(one.values[:, d])
+        place, height = _outline(one.values[:, d], drawing.within(d))
         if one.filled:
             axis.fill_between(place, height, color=one.color, alpha=0.45, linewidth=0)
         else:
@@ -249,9 +262,9 @@ def _diagonal(axis: Axes, drawing: _Drawing, d: int) -> None:
     axis.set_ylim(bottom=0)
 
 
-def _outline(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _outline(values: np.ndarray, within: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
     """Return places and heights of a density, which falls to zero at its ends."""
-    found = density(values[:, None]).outlined()
+    found = density(values[:, None], within).outlined()
     return found.centres[0], found.values
 
 
@@ -263,7 +276,7 @@ def _pair(axis: Axes, drawing: _Drawing, first: int, second: int) -> None:
             marker = "s" if one.filled else "o"
             axis.plot(*points.T, marker, color=one.color, markersize=2.5, markeredgewidth=0)
             continue
-        found = density(points).outlined()
+        found = density(points, drawing.within(first, second)).outlined()
         levels = [height_of(found.values, share) for share in _SHARES]
         levels[1] = max(levels[1], np.nextafter(levels[0], np.inf))
         place = (*found.centres, found.values.T)

@@ -2,8 +2,9 @@
 
 A histogram is smoothed by a Gaussian. Its width follows Silverman's rule, where the standard
 deviation is replaced by that of a Gaussian whose smallest region of half the mass is as large: two
-narrow peaks, a ring or a thin ridge are smoothed as narrow things are. At the ends of the samples
-the histogram is reflected, so that the density does not sag at the edge of a prior's support.
+narrow peaks, a ring or a thin ridge are smoothed as narrow things are. Where samples end as at the
+edge of a prior's support, the histogram is reflected, so that the density does not sag there. Where
+they thin out, the grid goes on until the density has fallen to nothing.
 
 Reference:
     Silverman, *Density estimation for statistics and data analysis*, 1986.
@@ -18,6 +19,14 @@ from scipy.ndimage import gaussian_filter
 _CELLS = {1: 400, 2: 120}
 _LEFT_OUT = 0.0005
 _HALF = 0.5
+# Samples end at an edge if the last of them fill at most so many times the room of as many before
+# them: of a constant density as much, of a Gaussian's tail four times. They are this share of all,
+# and so many at least.
+_ROOM_AT_EDGE = 1.8
+_LAST = 0.01
+_FEWEST_LAST = 30
+# Beyond samples that thin out the grid goes on for so many widths of the smoothing.
+_WIDTHS_BEYOND = 3.0
 # A Gaussian of unit covariance has half of its mass in an interval of that length, or a disc of
 # that area.
 _REGION_OF_HALF = {1: 1.349, 2: 2 * np.pi * np.log(2)}
@@ -47,8 +56,12 @@ class Density(NamedTuple):
         return Density(around, np.pad(self.values, 1))
 
 
-def density(points: np.ndarray) -> Density:
+def density(points: np.ndarray, within: np.ndarray | None = None) -> Density:
     """Return the density of samples (n, d) of one or two numbers.
+
+    Args:
+        points: the samples.
+        within: ends (2, d) beyond which there can be none, such as those of the prior's draws.
 
     Example:
         >>> points = np.random.default_rng(0).normal(size=(10_000, 1))
@@ -59,10 +72,21 @@ def density(points: np.ndarray) -> Density:
     points = points.astype(np.float64)
     count, axes = points.shape
     limits = [_limits(column) for column in points.T]
+    width = _scale(points, limits) * (4 / (axes + 2) / count) ** (1 / (axes + 4))
+    wide = [
+        _beyond(column, ends, _WIDTHS_BEYOND * one)
+        for column, ends, one in zip(points.T, limits, width, strict=True)
+    ]
+    if within is not None:
+        known = zip(limits, wide, within.T, strict=True)
+        wide = [
+            (max(more[0], min(ends[0], low)), min(more[1], max(ends[1], high)))
+            for ends, more, (low, high) in known
+        ]
+    limits = wide
     cells = [_CELLS[axes]] * axes
     counts, edges = np.histogramdd(points, bins=cells, range=limits)
     size = np.array([high - low for low, high in limits]) / cells
-    width = _scale(points, limits) * (4 / (axes + 2) / count) ** (1 / (axes + 4))
     smooth = gaussian_filter(counts, width / size, mode="reflect")
     return Density(tuple(edges), smooth / (count * size.prod()))
 
@@ -85,6 +109,18 @@ def _limits(values: np.ndarray) -> tuple[float, float]:
     if high - low <= 1e-12 * max(abs(low), abs(high), 1e-30):
         margin = 1e-3 * abs(low) or 1e-3
         return float(low - margin), float(high + margin)
+    return float(low), float(high)
+
+
+def _beyond(values: np.ndarray, ends: tuple[float, float], room: float) -> tuple[float, float]:
+    """Return limits with room at those ends where samples thin out."""
+    share = max(_LAST, _FEWEST_LAST / len(values))
+    if 4 * share > 1:  # too few to tell
+        return ends
+    last, before = np.quantile(values, [share, 2 * share])
+    low = ends[0] - room * (last - values.min() > _ROOM_AT_EDGE * (before - last))
+    before, last = np.quantile(values, [1 - 2 * share, 1 - share])
+    high = ends[1] + room * (values.max() - last > _ROOM_AT_EDGE * (last - before))
     return float(low), float(high)
 
 

@@ -35,7 +35,9 @@ def as_prior(prior: Any, name: str = "prior") -> Prior:
     if isinstance(prior, Distribution):
         return DistributionPrior(prior)
     raise InputError(
-        f"{name}: expected an eande prior or a torch Distribution, got {type(prior).__name__}"
+        f"{name}: expected an eande prior or a torch Distribution, got {type(prior).__name__}; "
+        "eande.ProductPrior(a=(0, 1), …) takes a range or a Distribution for each parameter, "
+        "eande.SamplerPrior a function that draws"
     )
 
 

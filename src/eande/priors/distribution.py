@@ -74,10 +74,12 @@ class DistributionPrior(Prior):
         event = distribution.event_shape
         batch = distribution.batch_shape
         if len(event) != 1 or len(batch) != 0:
+            remedy = "torch.distributions.Independent(prior, 1) turns a batch into an event"
+            if not event and not batch:
+                remedy = "eande.ProductPrior(a=prior) names its parameter"
             raise InputError(
                 "prior: expected a Distribution with event shape (D,) and batch shape (), got "
-                f"event shape {show_shape(event)} and batch shape {show_shape(batch)}; "
-                "torch.distributions.Independent(prior, 1) turns a batch into an event"
+                f"event shape {show_shape(event)} and batch shape {show_shape(batch)}; {remedy}"
             )
         super().__init__(event[0], names)
         self.distribution = distribution

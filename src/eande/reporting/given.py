@@ -118,19 +118,41 @@ class Given:
     @cached_property
     def looked_at(self) -> Simulations | None:
         """One held-out simulation of every group, not more than are worth the time."""
-        if self.held_out is None:
-            return None
-        rows = first_of_groups(self.held_out.groups)[:_MOST_HELD_OUT]
-        return self.held_out[rows]
+        return None if self.held_out is None else looked_at(self.held_out)
 
     @cached_property
     def diagnosis(self) -> Diagnosis:
         """What they say about the model."""
-        assert self.looked_at is not None
-        return diagnose(
-            self.model,
-            self.looked_at,
-            views=self.views,
-            seed=self.seed_of("diagnosis"),
-            progress=False,
-        )
+        assert self.held_out is not None
+        return checked(self.model, self.held_out, views=self.views, seed=self.seed, progress=False)
+
+
+def looked_at(held_out: Simulations) -> Simulations:
+    """Return one held-out simulation of every group, not more than are worth the time."""
+    return held_out[first_of_groups(held_out.groups)[:_MOST_HELD_OUT]]
+
+
+def checked(
+    model: EmbedAndEmulate,
+    held_out: Simulations,
+    *,
+    views: View | None,
+    seed: int,
+    progress: bool,
+) -> Diagnosis:
+    """Return the diagnosis of a report, for all who tell the same: its numbers, and not others.
+
+    Args:
+        model: fitted, perhaps calibrated.
+        held_out: simulations it has not seen.
+        views: what the encoder sees of a simulation.
+        seed: of the report.
+        progress: whether to show progress bars.
+    """
+    return diagnose(
+        model,
+        looked_at(held_out),
+        views=views,
+        seed=derive_seed(seed, "report", "diagnosis"),
+        progress=progress,
+    )

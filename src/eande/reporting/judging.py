@@ -5,10 +5,14 @@ from __future__ import annotations
 import math
 
 from scipy import stats
+from torch import Tensor
 
 from eande.diagnostics.belonging import Belonging
 from eande.diagnostics.diagnosis import Diagnosis
 from eande.inference.model import EmbedAndEmulate
+from eande.inference.normalizer import ENOUGH_DRAWS
+from eande.priors.draws import EmpiricalPrior
+from eande.priors.prior import Prior
 from eande.reporting.blocks import ALARM, NOT_CHECKED, OK, Verdict
 from eande.reporting.words import counted, hold_out, listed, number, p_value, per_cent
 from eande.similarities.prior_only import PriorOnly
@@ -30,6 +34,7 @@ _LOOK = (
     "simulate what is missing."
 )
 
+DRAWS = "Is the posterior made of enough draws?"
 LEARNED = "Did the model learn anything?"
 BELONGS = "Is the observation like the simulations?"
 PREDICTS = "Does the posterior predict the observation?"
@@ -146,7 +151,9 @@ def of_regions(found: Diagnosis, question: str = REGIONS) -> Verdict:
         return not_checked(
             question,
             "Too few draws come near the true parameters to rank them.",
-            "Run eande.diagnose with more draws=, or with samples=200.",
+            f"{known_by_draws(found.draws)} Then run this again."
+            if found.all_draws
+            else "Run eande.diagnose with more draws=, or with samples=200.",
         )
     if found.data < ENOUGH_DATA:
         return not_checked(
@@ -160,6 +167,51 @@ def of_regions(found: Diagnosis, question: str = REGIONS) -> Verdict:
         OK,
         f"Yes: the {level} % regions cover {per_cent(share)} of {found.data:,} {what}; so the true "
         f"share lies {truth}.",
+    )
+
+
+def effective_draws(phi: Tensor) -> float:
+    """Return of how many draws samples (n, D) are made, some of them often; of equal weights.
+
+    Example:
+        >>> import torch
+        >>> phi = torch.arange(50.0).repeat(500)[:, None]
+        >>> round(effective_draws(phi))
+        50
+        >>> effective_draws(torch.rand(100, 2, generator=torch.Generator().manual_seed(0)))
+        inf
+    """
+    _, counts = phi.unique(dim=0, return_counts=True)
+    equal = (counts * (counts - 1)).sum().item()
+    return len(phi) * (len(phi) - 1) / equal if equal else math.inf
+
+
+def of_draws(phi: Tensor, prior: Prior) -> Verdict | None:
+    """Raise an alarm where samples of a posterior are the same few draws of the prior.
+
+    Args:
+        phi: samples (n, D).
+        prior: that of the model.
+    """
+    if not isinstance(prior, EmpiricalPrior):
+        return None
+    effective = effective_draws(phi.cpu())
+    if effective >= ENOUGH_DRAWS:
+        return None
+    return Verdict(
+        DRAWS,
+        ALARM,
+        f"Hardly: only about {effective:.0f} of the {len(prior.draws):,} parameters that the prior "
+        "is known by come near it, so that its means and intervals are rough.",
+        known_by_draws(len(prior.draws)),
+    )
+
+
+def known_by_draws(draws: int) -> str:
+    """Say what to do where there are too few draws of a prior that nobody knows otherwise."""
+    return (
+        f"The prior is known by {draws:,} draws only: say the law that the parameters were drawn "
+        "from, such as prior = eande.BoxPrior(…)."
     )
 
 
@@ -190,7 +242,7 @@ def of_parameters(found: Diagnosis, question: str = PARAMETERS) -> Verdict:
             question,
             ALARM,
             f"{len(wrong)} of {len(found.names)} are not: {faults}.",
-            f"Simulate more, or {_CALIBRATE}; aim=True moves what lies too low or too high.",
+            f"Simulate more, or {_CALIBRATE}; in Python, aim=True moves what lies too low or high.",
         )
     if not found.tested:
         return not_checked(question, "Too few draws come near the true parameters to rank them.")

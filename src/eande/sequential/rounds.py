@@ -99,6 +99,7 @@ def rounds(
     block_size: int | None = None,
     timeout: float | None = None,
     failure_limit: float = 0.5,
+    redo: str | None = None,
     seed: int = 0,
     progress: bool = True,
 ) -> tuple[EmbedAndEmulate, Rounds]:
@@ -134,6 +135,7 @@ def rounds(
         block_size: likewise.
         timeout: likewise.
         failure_limit: likewise.
+        redo: likewise, in the stores of all rounds.
         seed: of simulations and regions; that of the fits is in the settings.
         progress: whether to show progress bars, and a line of every round.
 
@@ -198,6 +200,7 @@ def rounds(
             block_size=block_size,
             timeout=timeout,
             failure_limit=failure_limit,
+            redo=redo,
             progress=progress,
         )
 

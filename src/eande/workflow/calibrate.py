@@ -19,6 +19,7 @@ from eande.workflow.steps import (
     check_simulator,
     extent,
     halves,
+    is_damaged,
     is_whole,
     load_model,
     parts,
@@ -99,6 +100,7 @@ def _fresh(context: Context, n: int | None, executor: Any) -> Simulations:
         n,
         store=store,
         executor=executor,
+        redo="damaged" if is_damaged(store) else None,
         seed=derive_seed(study.seed, "calibrate") % 2**31,
         progress=context.progress,
     )

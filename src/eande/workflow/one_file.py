@@ -7,8 +7,10 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
+from scipy.stats import kstest, norm
 
 from eande.foundations.checks import InputError, show, show_shape
 from eande.simulation.read.entry import import_xarray, reading
@@ -22,7 +24,25 @@ _DATA = ("y", "x", "data", "obs", "observations")
 NETCDF = (".nc", ".nc4", ".h5", ".hdf5", ".netcdf")
 ENDINGS = (*TEXT, *COLUMNAR, ".npz", *NETCDF)
 
+# Of fewer parameters nobody can tell by what law they were drawn; and how unlikely they may be.
+_ENOUGH_TO_TELL = 100
+_UNLIKELY = 0.01
+
 Shapes = Mapping[str, tuple[int, ...]]
+
+
+class Box(NamedTuple):
+    """A box around parameters.
+
+    Args:
+        lower: its lower ends.
+        upper: its upper ends.
+        even: whether the parameters lie in it as draws of it would.
+    """
+
+    lower: Sequence[float]
+    upper: Sequence[float]
+    even: bool
 
 
 @dataclass(frozen=True)
@@ -31,8 +51,7 @@ class OneFile:
 
     Args:
         count: of simulations.
-        box: ends of a box around the parameters, one for each; zeros and ones where they were not
-            read.
+        box: around the parameters; of zeros and ones where they were not read.
         names: of the parameters, empty where nobody named them.
         shape: of one datum.
         code: the lines of a study that read them; ``{path}`` stands for the path.
@@ -40,7 +59,7 @@ class OneFile:
     """
 
     count: int
-    box: tuple[Sequence[float], Sequence[float]]
+    box: Box
     names: Sequence[str]
     shape: tuple[int, ...]
     code: str
@@ -179,12 +198,12 @@ def _parts(
     return phi, y or max(others, key=lambda name: others[name])
 
 
-def box_around(phi: np.ndarray) -> tuple[list[float], list[float]]:
-    """Return the ends of a box around parameters (n, D), rounded outwards to a few digits.
+def box_around(phi: np.ndarray) -> Box:
+    """Return a box around parameters (n, D), its ends rounded outwards to a few digits.
 
     Example:
         >>> box_around(np.array([[0.0051, -2.97], [0.0298, 2.9]]))
-        ([0.005, -3.0], [0.03, 2.9])
+        Box(lower=[0.005, -3.0], upper=[0.03, 2.9], even=False)
     """
     lower, upper = np.nanmin(phi, axis=0), np.nanmax(phi, axis=0)
     ends: tuple[list[float], list[float]] = ([], [])
@@ -194,7 +213,23 @@ def box_around(phi: np.ndarray) -> tuple[list[float], list[float]]:
         step = 10.0**-digits
         ends[0].append(round(math.floor(low / step) * step, max(digits, 0)))
         ends[1].append(round(math.ceil(high / step) * step, max(digits, 0)))
-    return ends
+    return Box(*ends, _fills_evenly(phi, *ends))
+
+
+def _fills_evenly(phi: np.ndarray, lower: Sequence[float], upper: Sequence[float]) -> bool:
+    """Return whether nothing tells parameters (n, D) from independent draws of a box."""
+    count = len(phi)
+    if count < _ENOUGH_TO_TELL or not np.isfinite(phi).all():
+        return False
+    width = np.subtract(upper, lower)
+    if not (width > 0).all():
+        return False
+    shares = (phi - lower) / width
+    p_values = [kstest(column, "uniform").pvalue for column in shares.T]
+    if phi.shape[1] > 1:
+        between = np.atleast_2d(np.corrcoef(shares.T))[np.triu_indices(phi.shape[1], 1)]
+        p_values += (2 * norm.sf(np.abs(between) * count**0.5)).tolist()
+    return min(p_values) * len(p_values) > _UNLIKELY
 
 
 def _check_names(path: Path, names: Sequence[str], known: Sequence[str] | Shapes) -> None:

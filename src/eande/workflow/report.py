@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import Any
 
 from eande.foundations.files import digest_file, digest_of
@@ -18,6 +19,7 @@ from eande.workflow.steps import (
     Taken,
     as_seen,
     checking,
+    is_damaged,
     parts,
     posterior_of,
     the_model,
@@ -139,11 +141,15 @@ def predictions(
         n=n,
         seed=study.seed,
     )
+    store = context.folder.predicted(inputs)
+    if is_damaged(store):
+        # A few hundred, which the same seed makes again.
+        shutil.rmtree(store)
     return predict(
         posterior_of(context, model, study.observed),
         study.simulator,
         n,
-        store=context.folder.predicted(inputs),
+        store=store,
         executor=executor,
         seed=derive_seed(study.seed, "predicted"),
         progress=context.progress,

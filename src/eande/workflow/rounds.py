@@ -24,6 +24,7 @@ def take_rounds(
     n: int | None = None,
     number: int = 4,
     executor: Any = None,
+    redo: str | None = None,
 ) -> Iterator[Taken]:
     """Simulate and fit in rounds for the study's observation, sample, and write a report.
 
@@ -35,6 +36,7 @@ def take_rounds(
         n: simulations of all rounds together; None for the study's.
         number: of rounds.
         executor: where to simulate, as for :func:`eande.simulate`.
+        redo: what to simulate again, as for :func:`eande.simulate`.
     """
     study = context.study
     if study.simulator is None or study.prior is None:
@@ -65,6 +67,7 @@ def take_rounds(
             views=study.views,
             settings=settings,
             executor=executor,
+            redo=redo,
             seed=study.seed,
             progress=context.progress,
         )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -18,9 +19,8 @@ from rich.markup import escape
 from rich.progress import Progress, SpinnerColumn
 from torch import Tensor, nn
 
-from eande.diagnostics.diagnose import diagnose
 from eande.diagnostics.diagnosis import Diagnosis
-from eande.foundations.checks import InputError, check_count, check_finite, show_shape
+from eande.foundations.checks import EandeWarning, InputError, check_count, check_finite, show_shape
 from eande.foundations.files import (
     digest_file,
     digest_of,
@@ -30,13 +30,15 @@ from eande.foundations.files import (
     storing,
     write_json,
 )
-from eande.foundations.seeds import derive_seed
 from eande.inference.loading import AnotherPrior, load
 from eande.inference.model import EmbedAndEmulate
 from eande.inference.posterior import Posterior
 from eande.inference.summary import Summary
 from eande.networks.choose import encoder_in_words
+from eande.priors.draws import EmpiricalPrior
 from eande.priors.prior import Prior
+from eande.reporting.given import checked
+from eande.reporting.judging import of_draws
 from eande.similarities.prior_only import PriorOnly
 from eande.simulation.read.entry import import_xarray, reading
 from eande.simulation.read.simulations import Simulations, first_of_groups
@@ -56,7 +58,7 @@ from eande.training.order import look_like_sets
 from eande.training.prepare import call_fingerprint, check_encoder, training_prior
 from eande.training.settings import FitSettings
 from eande.workflow.folder import RunFolder
-from eande.workflow.study import Study, read_observation, variable_of
+from eande.workflow.study import STUDY_NAMES, Study, read_observation, variable_of
 
 # Samples of an observation, unless another number is asked for.
 SAMPLES = 10_000
@@ -276,11 +278,22 @@ def _sample_one(
     # The summary is of the same samples: same number, same seed.
     summary = posterior.summary(samples=n, seed=seed, derived=context.study.derived)
     content = describe_summary(summary)
+    _warn_of_few_draws(name, posterior, n, seed)
     if not again:
         _write_samples(path, posterior.to_xarray(n, seed=seed, derived=context.study.derived))
         write_json(table, content)
         context.remember(step, inputs, samples=n)
     return Taken("sample", f"{name}\n{summary}", [path, table], content, again=again)
+
+
+def _warn_of_few_draws(name: str, posterior: Posterior, n: int, seed: int) -> None:
+    """Warn where all samples are the same few draws of a prior that is known by draws only."""
+    if not isinstance(posterior.prior, EmpiricalPrior):
+        return
+    few = of_draws(posterior.sample(n, seed=seed)[0], posterior.prior)
+    if few is not None:
+        text = f"{name}: {few.question} {few.found} {few.advice}"
+        warnings.warn(text, EandeWarning, stacklevel=2)
 
 
 def take_diagnose(context: Context) -> Taken:
@@ -291,7 +304,11 @@ def take_diagnose(context: Context) -> Taken:
     if held_out is None or missing is not None:
         raise InputError(f"diagnose: {missing}")
     model = the_model(context)
-    inputs = digest_of(model=digest_file(folder.model_in_use()), held_out=held_out.fingerprint())
+    inputs = digest_of(
+        model=digest_file(folder.model_in_use()),
+        held_out=held_out.fingerprint(),
+        seed=context.study.seed,
+    )
     with folder.alone():
         again = folder.is_done("diagnose", inputs, folder.diagnosis)
         again = again and _can_be_read(folder.diagnosis)
@@ -317,14 +334,9 @@ def missing_for_diagnosis(context: Context) -> str | None:
 
 
 def run_diagnosis(context: Context, model: EmbedAndEmulate, held_out: Simulations) -> Diagnosis:
-    """Diagnose with the study's views and seed."""
-    return diagnose(
-        model,
-        held_out,
-        views=context.study.views,
-        seed=derive_seed(context.study.seed, "diagnose") % 2**31,
-        progress=context.progress,
-    )
+    """Diagnose as the report does, so that both say the same."""
+    study = context.study
+    return checked(model, held_out, views=study.views, seed=study.seed, progress=context.progress)
 
 
 def fit_settings(study: Study, overrides: Mapping[str, Any]) -> FitSettings:
@@ -340,6 +352,11 @@ def override(settings: FitSettings, overrides: Mapping[str, Any]) -> FitSettings
     known = settings.describe()
     for name in overrides:
         if name not in known:
+            if name in STUDY_NAMES:
+                raise InputError(
+                    f"{name}: expected a setting of FitSettings, got what the study file says: "
+                    f"write {name} = … there"
+                )
             near = difflib.get_close_matches(name, known, n=1)
             if near:
                 raise InputError(
@@ -600,6 +617,11 @@ def _what(study: Study, simulations: Simulations) -> str:
 def extent(store: Path) -> int:
     """Return the number of simulations that a store is made for, 0 where there is none yet."""
     return Store(store).about.extents[-1] if store.exists() else 0
+
+
+def is_damaged(store: Path) -> bool:
+    """Return whether anything in a store, all of which is read, is not as it was written."""
+    return store.exists() and bool(Store(store).check())
 
 
 def check_extent(store: Path, n: int) -> None:

@@ -53,7 +53,7 @@ from eande.training.settings import FitSettings
 _N = 2_000
 _HELD_OUT = 0.1
 # The names that a study may have.
-_NAMES = (
+STUDY_NAMES = (
     "prior",
     "simulator",
     "simulations",
@@ -252,11 +252,11 @@ def _check(path: Path, values: Mapping[str, Any]) -> Study:
 
 def _warn_of_misspelt(path: Path, values: Mapping[str, Any]) -> None:
     """Tell of a name that the study does not read, where it lacks one very like it."""
-    lacking = [name for name in _NAMES if name not in values]
+    lacking = [name for name in STUDY_NAMES if name not in values]
     if not _EITHER.issubset(lacking):
         lacking = [name for name in lacking if name not in _EITHER]
     for name, value in values.items():
-        if name in _NAMES or name.startswith("_") or isinstance(value, ModuleType):
+        if name in STUDY_NAMES or name.startswith("_") or isinstance(value, ModuleType):
             continue
         near = difflib.get_close_matches(name, lacking, n=1, cutoff=_ALIKE)
         if near and (near[0] in _CALLED or not callable(value)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,10 @@ from eande.foundations.files import replacing, storing
 from eande.foundations.paths import as_path
 from eande.simulation.read.contents import Contents, look_into
 from eande.simulation.read.plain import TABLE, WHOLE
-from eande.workflow.one_file import PARAMETERS, OneFile, box_around, look_into_file, quoted
+from eande.workflow.one_file import PARAMETERS, Box, OneFile, box_around, look_into_file, quoted
 
+# What makes a path a pattern of several.
+_MAGIC = re.compile(r"[*?\[]")
 # Columns that say when or where a number was seen.
 _PLACES = ("time", "t", "day", "days", "date", "hour", "year", "step", "index", "x", "place", "")
 
@@ -81,9 +84,8 @@ HERE = Path(__file__).parent
 {simulations}
 
 # The law that the parameters of these simulations were drawn from. None takes their own values as
-# its draws; a density, and so modes and log_prob, there is only where the law is said, such as:
+# its draws: posteriors are then made of these, coarse where few of them lie near, without modes.
 {prior}
-prior = None
 
 # What was measured: numbers of shape {shape}, or the name of a file with them, like the others.
 observed = None
@@ -101,6 +103,14 @@ observed = None
 '''
 
 
+# What a study says of the law: where parameters lie as draws of a box do, and where not.
+_EVEN = """\
+# They lie as evenly as draws of this box; say another law if you know it.
+{box}"""
+_NOT_EVEN = """\
+# If you know the law, say it, such as:
+# {box}
+prior = None"""
 # The lines that read files of one simulation each.
 _FROM_FILES = """\
 simulations = eande.Simulations.from_files(
@@ -143,20 +153,25 @@ def _for(study: Path, given: Path, parameters: Sequence[str] | None) -> str:
         found = look_into_file(given, parameters)
         code = found.code.replace("{path}", _from_here(study, given))
         what = f"{found.count:,} simulations in {given.name}"
+    elif not given.exists() and not _MAGIC.search(str(given)):
+        raise InputError(
+            f"from: expected a folder or a file of simulations, got {given}, where nothing is"
+        )
     else:
         found, code = _of_folder(study, given, parameters)
         what = f"{found.count} simulations in {given.name}, one file each"
     lines = ["from pathlib import Path", *(f"import {module}" for module in found.modules)]
     third = "\n".join(lines[1:])
     imports = "\n\n".join(part for part in (lines[0], third, "import eande") if part)
-    lower, upper = (", ".join(f"{end:g}" for end in ends) for ends in found.box)
+    lower, upper = (", ".join(f"{end:g}" for end in ends) for ends in found.box[:2])
     named = f", names={quoted(list(found.names))}" if found.names else ""
+    box = f"prior = eande.BoxPrior([{lower}], [{upper}]{named})"
     return _WITHOUT_SIMULATOR.format(
         what=what,
         imports=imports,
         simulations=code,
         shape=found.shape,
-        prior=f"# prior = eande.BoxPrior([{lower}], [{upper}]{named})",
+        prior=(_EVEN if found.box.even else _NOT_EVEN).format(box=box),
     )
 
 
@@ -176,7 +191,7 @@ def _of_folder(study: Path, folder: Path, parameters: Sequence[str] | None) -> t
         own = list(parameters) if parameters is not None else _parameters(found)
         names = [] if isinstance(own, str) else own
         size = found.shapes[own][0] if isinstance(own, str) and found.shapes[own] else len(names)
-        box = ([0.0] * size, [1.0] * size)
+        box = Box([0.0] * size, [1.0] * size, even=False)
         phi = quoted(own)
     y = _data(found, names if names else [phi.strip('"')])
     code = _FROM_FILES.format(

@@ -10,6 +10,7 @@ from eande.plots.svg import as_svg
 from eande.priors.draws import EmpiricalPrior
 from eande.reporting.blocks import Heading, Picture, Section, Table
 from eande.reporting.given import Given
+from eande.reporting.judging import of_draws
 from eande.reporting.words import beside, counted, give, listed, per_cent, shaped, shortened
 
 # Rows and columns of the corner plot: more cannot be read.
@@ -32,6 +33,10 @@ def inferred(given: Given, section: Section) -> None:
     names, values = add_derived(given.names, phi, given.derived)
     _, prior = add_derived(given.names, given.prior_draws.cpu(), given.derived)
     summary = given.summary
+    few = of_draws(phi, given.model.prior)
+    if few is not None:
+        section.verdicts.append(few)
+        section.say(few.found, "note")
     section.blocks.append(_corner(values, names, prior))
     section.blocks.append(_table(section, names, values, prior, summary))
     if len(names) > len(given.names):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -26,8 +26,10 @@ TEXT = (".csv", ".tsv", ".txt")
 COLUMNAR = (".parquet", ".feather")
 # What columns are called that number the rows.
 _ROW_NUMBERS = ("", "Unnamed: 0", "index", "id", "run", "row", "simulation")
-# A name that ends in a number: y1, day_03, flux[7], t=0.5.
-_NUMBERED = re.compile(r"(?P<stem>.*?)\d+(\.\d+)?[\])]?")
+# A name that ends in a number, perhaps with its unit: y1, day_03, flux[7], t=0.5, level_12h.
+_NUMBERED = re.compile(r"(?P<stem>.*?)\d+(\.\d+)?(?P<unit>[a-zA-Z]{0,3})[\])]?")
+# A column with texts in more cells than this share is one of texts.
+_MOSTLY = 0.5
 # Stems of parameters: theta1 and theta2 are no data.
 _PARAMETERS = ("phi", "theta", "param", "parameter", "params", "par")
 
@@ -46,14 +48,23 @@ class Columns:
     table: Any
     names: tuple[str, ...]
 
-    def numbers(self, name: str) -> np.ndarray:
-        """Return a column of numbers, NaN where one is missing."""
+    def numbers(self, name: str, *, texts: dict[int, str] | None = None) -> np.ndarray:
+        """Return a column of numbers, NaN where one is missing.
+
+        Args:
+            name: of the column.
+            texts: takes what else stands in cells, such as ``"solver failed"``, by their rows,
+                unless these are the most; None refuses them.
+        """
         if isinstance(self.table, Split):
-            return self.table.column(self.where, name)
-        cells = self.table.iloc[:, self.names.index(name)]
-        if cells.dtype.kind in "biuf":
-            return cells.to_numpy(dtype=np.float64)
-        return numbers_of(self.where, name, ["" if _is_missing(x) else x for x in cells])
+            found = self.table.column(self.where, name, texts=texts)
+        else:
+            cells = self.table.iloc[:, self.names.index(name)]
+            if cells.dtype.kind in "biuf":
+                return cells.to_numpy(dtype=np.float64)
+            given = ["" if _is_missing(x) else x for x in cells]
+            found = numbers_of(self.where, name, given, texts=texts)
+        return found if not texts or len(texts) <= _MOSTLY * len(self) else self.numbers(name)
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -101,7 +112,9 @@ def read_table(table: Any, phi: Any, y: Any, *, broken: str = "refuse") -> Parts
         raise InputError(f"y: expected other columns than phi, got {show(both[0])} in both")
     if not data:
         raise InputError(f"{columns.where}: expected columns of data beside phi, got none")
-    values = np.stack([columns.numbers(name) for name in data], axis=1).astype(np.float32)
+    texts: dict[str, dict[int, str]] = {name: {} for name in data}
+    read = [columns.numbers(name, texts=texts[name]) for name in data]
+    values = np.stack(read, axis=1).astype(np.float32)
     known = np.stack([columns.numbers(name) for name in parameters], axis=1).astype(np.float32)
     if not len(values):
         raise InputError(f"{columns.where}: expected a row per simulation, got none")
@@ -113,9 +126,9 @@ def read_table(table: Any, phi: Any, y: Any, *, broken: str = "refuse") -> Parts
                 f"{show(name)}"
             )
     bad = ~np.isfinite(values).all(axis=1)
-    reasons = tuple(_reason(columns, data, values, int(row)) for row in np.flatnonzero(bad))
+    reasons = tuple(_reason(data, values, int(row), texts) for row in np.flatnonzero(bad))
     if reasons:
-        _refuse_or_tell(columns, reasons, len(values), broken)
+        _refuse_or_tell(columns, reasons, len(values), broken, texts)
     good = torch.from_numpy(known[~bad])
     failures = Failures(torch.from_numpy(known[bad]), reasons)
     y_good = torch.from_numpy(values[~bad])
@@ -141,25 +154,41 @@ def _chosen(columns: Columns, argument: str, names: Any) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def _reason(columns: Columns, data: Sequence[str], values: np.ndarray, row: int) -> str:
+def _reason(
+    data: Sequence[str], values: np.ndarray, row: int, texts: Mapping[str, Mapping[int, str]]
+) -> str:
     """Say why a row is no simulation."""
     (missing,) = np.nonzero(~np.isfinite(values[row]))
     more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-    return f"row {row}: {values[row, missing[0]]} in {data[missing[0]]}{more}"
+    name = data[missing[0]]
+    text = texts[name].get(row)
+    found = values[row, missing[0]] if text is None else show(text)
+    return f"row {row}: {found} in {name}{more}"
 
 
-def _refuse_or_tell(columns: Columns, reasons: Sequence[str], rows: int, broken: str) -> None:
+def _found(texts: Mapping[str, Mapping[int, str]]) -> str:
+    """Say what stands where numbers should."""
+    return "NaN, inf or texts" if any(texts.values()) else "NaN or inf"
+
+
+def _refuse_or_tell(
+    columns: Columns,
+    reasons: Sequence[str],
+    rows: int,
+    broken: str,
+    texts: Mapping[str, Mapping[int, str]],
+) -> None:
     """Refuse rows that are not finite, all in one line, or warn that they count as failures."""
     shown = "; ".join(reasons[:3]) + ("; …" if len(reasons) > 3 else "")
     several = f"{len(reasons)} of {rows} rows"
     if broken == "refuse":
         raise InputError(
-            f"{columns.where}: expected finite data, got {several} with NaN or inf "
+            f"{columns.where}: expected finite data, got {several} with {_found(texts)} "
             f"(broken='failed' counts them as failures): {shown}"
         )
     if len(reasons) == rows:
         raise InputError(
-            f"{columns.where}: expected simulations, got NaN or inf in every row: {shown}"
+            f"{columns.where}: expected simulations, got {_found(texts)} in every row: {shown}"
         )
     warnings.warn(
         f"{columns.where}: {several} are broken and count as failures: {shown}",
@@ -184,11 +213,11 @@ def tell_apart(
     if parameters is not None:
         phi = _chosen(columns, "parameters", list(parameters))
         return phi, [name for name in numeric if name not in phi]
-    families: dict[str, list[str]] = {}
+    families: dict[tuple[str, str], list[str]] = {}
     for name in numeric:
         match = _NUMBERED.fullmatch(name)
         if match and match["stem"].strip("_-.[(= ").lower() not in _PARAMETERS:
-            families.setdefault(match["stem"], []).append(name)
+            families.setdefault((match["stem"], match["unit"]), []).append(name)
     data = max(families.values(), key=len, default=[])
     if len(data) < 2 or len(data) == len(numeric):
         raise InputError(
@@ -200,9 +229,9 @@ def tell_apart(
 
 
 def _is_numeric(columns: Columns, name: str) -> bool:
-    """Return whether a column has numbers that say something: no texts, and no row numbers."""
+    """Return whether a column has numbers that say something: not texts, and no row numbers."""
     try:
-        values = columns.numbers(name)
+        values = columns.numbers(name, texts={})
     except InputError:
         return False
     if name != columns.names[0] or name not in _ROW_NUMBERS or not len(values):

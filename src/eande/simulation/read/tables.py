@@ -125,9 +125,9 @@ class Split(NamedTuple):
     cells: tuple[tuple[str, ...], ...]
     named: bool
 
-    def column(self, where: str, name: str) -> np.ndarray:
-        """Return the numbers of a column, NaN for an empty cell."""
-        return numbers_of(where, name, self.cells[self.columns.index(name)])
+    def column(self, where: str, name: str, *, texts: dict[int, str] | None = None) -> np.ndarray:
+        """Return the numbers of a column, NaN for an empty cell; texts as :func:`numbers_of`."""
+        return numbers_of(where, name, self.cells[self.columns.index(name)], texts=texts)
 
 
 def split(where: str, content: bytes, *, by_spaces: bool = False) -> Split:
@@ -200,7 +200,14 @@ def _table(
     return Table(phi, names)
 
 
-def numbers_of(where: str, name: str, column: Sequence[Any], *, hint: str = "") -> np.ndarray:
+def numbers_of(
+    where: str,
+    name: str,
+    column: Sequence[Any],
+    *,
+    hint: str = "",
+    texts: dict[int, str] | None = None,
+) -> np.ndarray:
     """Return a column as numbers, NaN where a cell is empty or says that there is none.
 
     Args:
@@ -208,6 +215,7 @@ def numbers_of(where: str, name: str, column: Sequence[Any], *, hint: str = "") 
         name: of the column.
         column: its cells.
         hint: what a column of texts may have been meant for, in brackets.
+        texts: takes other texts by their rows, which are then NaN, too; None refuses them.
     """
     found = np.empty(len(column))
     for row, cell in enumerate(column):
@@ -215,6 +223,10 @@ def numbers_of(where: str, name: str, column: Sequence[Any], *, hint: str = "") 
         try:
             found[row] = float("nan") if missing else float(cell)
         except (TypeError, ValueError, OverflowError):
+            if texts is not None and isinstance(cell, str):
+                texts[row] = cell.strip()
+                found[row] = float("nan")
+                continue
             raise InputError(
                 f"{where}: expected numbers in the column {show(name)}{hint}, got {show(cell)} in "
                 f"row {row}"

@@ -35,8 +35,8 @@ _MISSING = np.iinfo(np.uint64).max
 _RECORD_BYTES = 4_096
 _REASON_BYTES = 4_096
 REMEDY = (
-    "simulate(…, redo='damaged'), of a study's run eande simulate STUDY --redo damaged, simulates "
-    "what is damaged again"
+    "simulate(…, redo='damaged'), of a study's run eande simulate STUDY --redo damaged (of its "
+    "rounds, eande rounds STUDY --redo damaged), simulates what is damaged again"
 )
 
 
