@@ -198,3 +198,5 @@ def test_an_encoder_that_fails_outside_training_is_said(few_simulations):
 def test_a_handful_of_held_out_simulations_is_said(few_simulations):
     with pytest.warns(EandeWarning, match="only 2 simulations are held out"):
         quick_fit(few_simulations[:20], BOX, epochs=1, quiet=False)
+    with pytest.warns(EandeWarning, match="only 1 simulation is held out"):
+        quick_fit(few_simulations[:10], BOX, epochs=1, quiet=False)

@@ -196,8 +196,9 @@ def split(
             f"negative), got {distinct}"
         )
     if len(held_out) < _FEW_HELD_OUT:
+        few = "1 simulation is" if len(held_out) == 1 else f"{len(held_out)} simulations are"
         warnings.warn(
-            f"only {len(held_out)} simulations are held out: the best epoch is chosen by chance",
+            f"only {few} held out: the best epoch is chosen by chance",
             EandeWarning,
             stacklevel=3,
         )

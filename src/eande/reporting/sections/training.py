@@ -1,5 +1,6 @@
 """How the model was trained: what was tried, how it went, and why it stopped."""
 
+import math
 from typing import Any
 
 from eande import plots
@@ -58,7 +59,7 @@ def _tried(section: Section, model: EmbedAndEmulate) -> Folded:
     best = tried[0]
     section.say(
         f"{counted(len(tried), 'run')} {'was' if len(tried) == 1 else 'were'} tried, short ones "
-        f"first; the best reached {best['score']:.2f} ± {best['error']:.2f} nats on held-out "
+        f"first; the best reached {_nats(best)} nats on held-out "
         f"simulations after {best['best_step']:,} of {best['steps']:,} steps. {_why(model.tried)}"
     )
     if len(model.members) > 1:
@@ -76,13 +77,19 @@ def _tried(section: Section, model: EmbedAndEmulate) -> Folded:
             f"{trial['start']} start, {_pushed(trial['repulsion'])}{_inputs(trial['inputs'])}",
             f"{trial['steps']:,}",
             f"{trial['best_step']:,}",
-            f"{trial['score']:.2f} ± {trial['error']:.2f}",
+            _nats(trial),
         ]
         for place, trial in enumerate(tried[:_MOST_RUNS], 1)
     ]
     columns = ["place", "how", "steps", "best after", "held-out nats"]
     table = Table("What was tried, the best first", columns, rows, texts=[1])
     return Folded(f"All {counted(len(tried), 'run')} of the search", [table])
+
+
+def _nats(trial: dict[str, Any]) -> str:
+    """Return a held-out score with its standard error, which a single pair has not."""
+    score = f"{trial['score']:.2f}"
+    return f"{score} ± {trial['error']:.2f}" if math.isfinite(trial["error"]) else score
 
 
 def _why(tried: list[dict[str, Any]]) -> str:
