@@ -16,7 +16,7 @@ fitted    the ten tasks, fitted to 1,000 simulations with nothing but defaults: 
 many      the same models: seconds of 1,000 summaries, and of 1,000 samples of 1,000 posteriors
 
 Models are kept in a folder and fitted once. Seconds are told twice: those of the clock, and those
-of a processor (one thread, ``OMP_NUM_THREADS=1``), which other work on the machine lengthens less.
+of a processor, which other work on the machine lengthens less; on one thread, or ``--threads``.
 Cells that the file holds are not repeated.
 """
 
@@ -516,6 +516,7 @@ def many(name: str, size: Size, folder: Path) -> dict[str, Any]:
     clock = Clock()
     model.samples(data.y[:], size.each, progress=False)
     return {
+        "threads": torch.get_num_threads(),
         "summaries": summaries,
         "nearby": nearby,
         "fewest_effective_draws": effective.min().item(),
@@ -554,8 +555,9 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path("results/guide.json"))
     parser.add_argument("--models", type=Path, default=Path("out/guide"))
     parser.add_argument("--only", nargs="+", default=["*"], help="cells, such as 'exact/*'")
+    parser.add_argument("--threads", type=int, default=1)
     asked = parser.parse_args()
-    torch.set_num_threads(1)
+    torch.set_num_threads(asked.threads)
     size = SIZES[asked.size]
     chosen = {
         name: run
