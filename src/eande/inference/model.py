@@ -416,6 +416,7 @@ class EmbedAndEmulate(nn.Module):
             torch.cat([_embedding(posterior) for posterior in posteriors]),
             posteriors[0].bank,
             [posterior.near for posterior in posteriors],
+            torch.tensor([posterior.by_draws.effective_draws for posterior in posteriors]),
             samples=samples,
             level=level,
             derived=derived,

@@ -49,6 +49,8 @@ _SHARE = 0.1
 _ENOUGH = 0.4
 # More draws cost less than another round, where there is a guide to begin with.
 _ENOUGH_OF_START = 0.15
+# Prior draws that check it, and where guides of those data begin that it fails for.
+_CHECKED = 4_096
 # The closest look begins anew.
 _CLOSEST = 2
 _CLOSER = Effort(points=1_024, components=16, enough=0.7)
@@ -166,13 +168,16 @@ def find_near(
             scores, model.prior, bank.phi, None, effort=effort, seed=seed, start=start
         )
         return Near(found, scores, each)
+    learned = None
+    if closeness < _CLOSEST:
+        learned = _for_rows(model.propose(f), len(f), each)
+    if learned is not None:
+        # By as many it is checked well enough.
+        bank = bank.first(_CHECKED)
     if apart is not None:
         pool_scores = apart.of_bank(bank)
     else:
         pool_scores = model.similarity.score(f, bank.emulated)
-    learned = None
-    if closeness < _CLOSEST:
-        learned = _for_rows(model.propose(f), len(f), each)
     found = _find(learned, scores, model.prior, bank.phi, pool_scores, effort, seed)
     return Near(found, scores, each)
 

@@ -7,9 +7,11 @@ in nats, which averages to r = 1 over the prior. Everything is in log space and 
 of exponentials are taken, because e^{1/τ} overflows float32 already at τ = 0.01.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 
 import torch
@@ -49,6 +51,15 @@ class PriorBank:
     beyond: float = 0.0
     edge: Callable[[Tensor], Tensor] | None = None
     proposable: bool = True
+
+    def first(self, count: int) -> PriorBank:
+        """Return so many of the draws at most."""
+        return replace(
+            self,
+            phi=self.phi[:count],
+            emulated=self.emulated[:count],
+            inside=self.inside[:count],
+        )
 
     @cached_property
     def at_edge(self) -> Tensor | None:

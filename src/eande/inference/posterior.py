@@ -46,7 +46,7 @@ _POINTS = 20_000
 _LEAST_ERROR = 1e-6
 
 
-class _Normalizer(NamedTuple):
+class KnownNormalizer(NamedTuple):
     """What is known of log C."""
 
     log_value: float
@@ -66,6 +66,9 @@ class Posterior:
         effective_draws: the effective sample size of that estimate.
         sampler: the default sampler, where the model has one of its own.
         near: a proposal from near the posterior, where there is one already.
+
+    Attributes:
+        by_draws: what the bank's draws tell of log C, however few of them are effective.
 
     Example:
         >>> posterior = model.posterior(y_observed)
@@ -88,29 +91,29 @@ class Posterior:
         self.scorer = scorer
         self.prior = prior
         self.bank = bank
-        self._by_draws = _Normalizer(log_normalizer, normalizer_error, effective_draws)
+        self.by_draws = KnownNormalizer(log_normalizer, normalizer_error, effective_draws)
         self.default_sampler = sampler
         self.near = near
 
     def __repr__(self) -> str:
         """Return of what, and how well its normaliser is known, in a line."""
         # What is not known yet is not computed for a line of text.
-        known = vars(self).get("_normalizer", self._by_draws)
+        known = vars(self).get("_normalizer", self.by_draws)
         text = f"log C = {known.log_value:.3f} ± {known.error:.2g}"
-        if known is self._by_draws:
+        if known is self.by_draws:
             near = f"{known.effective_draws:.0f} of {len(self.bank.phi):,}"
             text += f", effective sample size {near}"
         return f"Posterior(of {', '.join(self.prior.names)}; {text})"
 
     def _repr_html_(self) -> str:
         """Return the same as a table, for notebooks; nothing is computed for it."""
-        known = vars(self).get("_normalizer", self._by_draws)
+        known = vars(self).get("_normalizer", self.by_draws)
         rows = [
             ("parameters", ", ".join(self.prior.names)),
             ("prior", type(self.prior).__name__),
             ("log C", f"{known.log_value:.3f} ± {known.error:.2g}"),
         ]
-        if known is self._by_draws:
+        if known is self.by_draws:
             near = f"{known.effective_draws:.0f} of {len(self.bank.phi):,} prior draws"
             rows.append(("effective sample size", near))
         return html_table("Posterior", rows)
@@ -138,12 +141,12 @@ class Posterior:
         return self._normalizer.effective_draws
 
     @cached_property
-    def _normalizer(self) -> _Normalizer:
-        if self._by_draws.effective_draws >= ENOUGH_DRAWS or not self.prior.has_density:
-            return self._by_draws
+    def _normalizer(self) -> KnownNormalizer:
+        if self.by_draws.effective_draws >= ENOUGH_DRAWS or not self.prior.has_density:
+            return self.by_draws
         return self._closer_normalizer(_POINTS, 0)
 
-    def _closer_normalizer(self, points: int, seed: int) -> _Normalizer:
+    def _closer_normalizer(self, points: int, seed: int) -> KnownNormalizer:
         """Find log C by proposals from near the posterior, or where they fail by tempering."""
         found = self.guide.judged(self, points, seed) if self.bank.proposable else None
         if found is not None and found.reliable:
@@ -151,7 +154,7 @@ class Posterior:
         else:
             _, info = tempered(self, 1, seed=seed, particles=points)
             log_value, error = info.log_normalizer, info.normalizer_error
-        return _Normalizer(log_value, error, max(error, _LEAST_ERROR) ** -2)
+        return KnownNormalizer(log_value, error, max(error, _LEAST_ERROR) ** -2)
 
     @cached_property
     def guide(self) -> Found:

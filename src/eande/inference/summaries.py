@@ -49,6 +49,13 @@ class _Numbers:
         self.mean, self.std, self.lower, self.upper, effective = parts
         self.effective = effective[:, 0]
 
+    @classmethod
+    def none(cls, data: int, values: Tensor) -> "_Numbers":
+        """Return what is known before anything was weighed: an effective size of nothing."""
+        shape = (data, values.shape[1])
+        columns = [values.new_zeros(shape, dtype=torch.float64) for _ in range(4)]
+        return cls([*columns, columns[0].new_zeros(data, 1)])
+
     def of(self, chosen: Tensor) -> "_Numbers":
         """Return some rows."""
         columns = [self.mean, self.std, self.lower, self.upper, self.effective.unsqueeze(1)]
@@ -71,6 +78,7 @@ def summarize_weighed(
     f: Tensor,
     bank: PriorBank,
     near: Sequence[Guide | None],
+    effective: Tensor,
     *,
     samples: int,
     level: float,
@@ -85,6 +93,7 @@ def summarize_weighed(
         f: embedded data (m, n).
         bank: draws of the model's prior.
         near: proposals from near the posteriors, of those that have any already.
+        effective: effective sample sizes of the bank's draws, (m,).
         samples: effective sample size of proposals, where these are weighted.
         level: probability of the intervals.
         derived: further quantities by name.
@@ -97,11 +106,13 @@ def summarize_weighed(
     names, values = add_derived(model.prior.names, bank.phi, derived)
     at_once = _WEIGHTS_AT_ONCE_ON_GPU if f.device.type == "cuda" else _WEIGHTS_AT_ONCE
     rows = max(1, at_once // len(values))
-    parts = [
-        _weigh(model.similarity.score(part, bank.emulated), values.unsqueeze(0), level)
-        for part in track(f.split(rows), "weighting", disable=not progress, transient=True)
-    ]
-    found = _Numbers([torch.cat(column) for column in zip(*parts, strict=True)])
+    found = _Numbers.none(len(f), values)
+    # Those that are proposed for need no weights of prior draws.
+    enough = 0.0 if not bank.proposable else min(samples, _ENOUGH)
+    weighed = (effective.to(f.device) >= enough).nonzero()[:, 0].split(rows)
+    for chosen in track(weighed, "weighting", disable=not progress, transient=True):
+        scores = model.similarity.score(f[chosen], bank.emulated)
+        found.put(chosen, _Numbers(_weigh(scores, values.unsqueeze(0), level)))
     nearby = torch.zeros(len(f), dtype=torch.bool, device=f.device)
     for closeness, enough in ((0, min(samples, _ENOUGH)), (2, min(samples, ENOUGH_DRAWS))):
         short = (found.effective < enough).nonzero()[:, 0]
