@@ -197,9 +197,7 @@ def test_the_common_benchmark_has_the_seeds_that_are_told():
 def test_sbis_npe_is_behind_on_every_task_as_the_readme_says():
     content = json.loads((ROOT / "results" / "sbibm.json").read_text())
     theirs = {
-        (run["task"], run["simulations"]): run
-        for run in content["runs"]
-        if run["method"] == "npe"
+        (run["task"], run["simulations"]): run for run in content["runs"] if run["method"] == "npe"
     }
     for (task, simulations), run in theirs.items():
         assert run["seed"] == 0
