@@ -14,6 +14,7 @@ from eande.priors.box import BoxPrior
 from eande.similarities.prior_only import PriorOnly
 from eande.simulation.simulate import simulate
 from eande.simulators.von_mises_fisher import VonMisesFisher
+from eande.training import guide
 from eande.training.fit import fit
 from eande.training.settings import FitSettings
 from helpers import linear_task, several_members
@@ -40,6 +41,13 @@ def pytest_collection_modifyitems(items):
         for fixture in {"fitted", "fitted_peak"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.xdist_group(fixture))
             item.add_marker(pytest.mark.thorough)
+
+
+@pytest.fixture(autouse=True)
+def hasty_guides(monkeypatch):
+    """Fits of a test learn guides of few steps: how good these are, costs alone depend on."""
+    monkeypatch.setattr(guide, "_PAIR_STEPS", 40)
+    monkeypatch.setattr(guide, "_STEPS", 10)
 
 
 @pytest.fixture(scope="session")

@@ -709,9 +709,9 @@ CALLS: dict[str, Callable[[World], Call]] = {
         {
             "model": instance(w.model),
             "simulations": instance(w.simulations),
-            "views": instance(None, **_OPTIONAL),
+            **_VIEWS,
             "seed": seed(0),
-            "progress": flag(False),
+            **_PROGRESS,
         },
     ),
     "ensemble": lambda w: (eande.ensemble, {"models": instance([w.model, w.model])}),

@@ -39,7 +39,7 @@ def test_the_ratio_is_the_mean_of_the_members_ratios(members):
     remains.
     """
     models = members()
-    draws = 10_000
+    draws = 20_000
     joint = eande.ensemble(models)
     phi = models[0].prior.sample(500, seed=1)
     ys = torch.tensor([[0.3], [-0.7], [1.0]])

@@ -206,14 +206,6 @@ def fits():
     return models, simulations
 
 
-@pytest.fixture
-def hasty(monkeypatch):
-    """Guides of few steps, where it does not matter how good they are."""
-    monkeypatch.setattr(guides, "_PAIR_STEPS", 40)
-    monkeypatch.setattr(guides, "_STEPS", 10)
-
-
-@pytest.mark.usefixtures("hasty")
 def test_what_is_learned_stays_with_the_model(fits, tmp_path):
     (model, _), simulations = fits
     guided = eande.learn_guide(model, simulations, progress=False)
@@ -229,7 +221,6 @@ def test_what_is_learned_stays_with_the_model(fits, tmp_path):
     assert eande.load(tmp_path / "plain.eande").guide is None
 
 
-@pytest.mark.usefixtures("hasty")
 def test_an_ensemble_proposes_by_its_members_and_by_one_of_its_own(fits, tmp_path):
     (model, other), simulations = fits
     members = [eande.learn_guide(one, simulations, progress=False) for one in (model, other)]
@@ -256,7 +247,6 @@ def test_an_ensemble_proposes_by_its_members_and_by_one_of_its_own(fits, tmp_pat
         assert torch.equal(copied.posterior(y[0]).guide.log_weight, kept)
 
 
-@pytest.mark.usefixtures("hasty")
 def test_a_fit_learns_one_where_prior_draws_are_few_or_it_is_asked_to(tmp_path, monkeypatch):
     simulations = line_simulations()
     given = {"settings": replace(QUICK, epochs=20), "progress": False}
@@ -285,7 +275,6 @@ def test_a_fit_learns_one_where_prior_draws_are_few_or_it_is_asked_to(tmp_path, 
         eande.fit(simulations, box(2), checkpoint=folder, **given)
 
 
-@pytest.mark.usefixtures("hasty")
 def test_further_members_have_a_guide_that_knows_them(tmp_path):
     settings = replace(QUICK, epochs=5)
     given = {"settings": settings, "checkpoint": tmp_path / "run", "progress": False}
@@ -296,7 +285,6 @@ def test_further_members_have_a_guide_that_knows_them(tmp_path):
     assert three.propose(three.embed(line_simulations().y[:2])) is not None
 
 
-@pytest.mark.usefixtures("hasty")
 def test_a_warm_start_begins_without_one(fits):
     (model, _), simulations = fits
     guided = eande.learn_guide(model, simulations, progress=False)

@@ -39,8 +39,7 @@ from eande.similarities.calibrated import Calibrated
 from eande.similarities.similarity import Share, Similarity
 
 # Prior draws for a member's own normaliser; its error of a few per cent only weighs the members.
-# Posteriors have as many, so that they are drawn and emulated once.
-_DRAWS = 10_000
+_DRAWS = 20_000
 # As many effective draws know it within a fifth, which weighs members well enough.
 _FEWEST = 25.0
 # What was found for so many data at most is kept until others are asked for.
