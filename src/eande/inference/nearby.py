@@ -64,7 +64,7 @@ _LEAST_SHARE = 0.1
 # Draws by which a member of an ensemble is weighed: as many for all, for those that stop where they
 # look effective have missed large weights. Where fewer of them are effective than know its weight
 # to a tenth, its guide is looked for more closely.
-_WEIGHING = 1_024
+_WEIGHING = 1_792
 _WELL_WEIGHED = 100
 _ENOUGH_TO_WEIGH = 0.05
 # The closest look takes longest. It is for members of which a closer one made so much more draws

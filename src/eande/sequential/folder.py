@@ -51,8 +51,12 @@ class Fitting:
     def fit(
         self, simulations: Simulations, prior: Prior, checkpoint: Path | None = None
     ) -> EmbedAndEmulate:
-        """Fit to the simulations of a prior."""
-        return fit(simulations, prior, checkpoint=checkpoint, **self.arguments)
+        """Fit to the simulations of a prior.
+
+        Without a guide: regions end where a ten-thousandth of the posterior is left, and tails ask
+        for proposals that are found for the observation alone.
+        """
+        return fit(simulations, prior, checkpoint=checkpoint, guide=False, **self.arguments)
 
     def digest(self, simulations: Simulations, prior: Prior) -> str:
         """Return a digest of all that a fit depends on."""
