@@ -355,3 +355,43 @@ def test_the_headlines_of_the_readme_are_those_of_the_results():
         f"{seconds['eande, 10000']} s" in README
     )
     assert f"NPE takes {seconds['npe, 1000']} and {seconds['npe, 10000']} s" in README
+
+
+def guide_cells(kind):
+    content = json.loads((ROOT / "results" / "guide.json").read_text())
+    cells = (run["cell"].partition("/") for run in content["runs"])
+    names = [name for first, _, name in cells if first == kind]
+    found = {run["cell"]: run["found"] for run in content["runs"]}
+    return {name: found[f"{kind}/{name}"] for name in names}
+
+
+def test_what_is_said_of_sharp_posteriors_is_in_their_file():
+    fitted, many = guide_cells("fitted"), guide_cells("many")
+    assert set(fitted) == set(TASKS)
+    learning = np.median([found["learning"]["seconds"] for found in fitted.values()])
+    seconds = np.median([found["seconds"]["median"] for found in fitted.values()])
+    said = f"takes {learning:.1f} s more; 10,000 samples of one then take {seconds:.2f} s on one"
+    assert said in " ".join(README.split())
+    overview = (ROOT / "docs" / "results" / "overview.md").read_text()
+    for task, found in fitted.items():
+        together = many.get(task)
+        cells = [
+            task,
+            found["parameters"],
+            f"{found['learning']['seconds']:.1f}",
+            f"{np.median(found['effective_shares']):.2f}",
+            f"{found['seconds']['median']:.2f} ({found['seconds']['largest']:.2f})",
+            "–" if together is None else f"{together['summaries']['seconds']:.1f}",
+            "–" if together is None else f"{together['samples']['seconds']:.1f}",
+        ]
+        assert f"| {' | '.join(map(str, cells))} |" in overview
+    raised = {}
+    for name, found in guide_cells("alarms").items():
+        fault = name.partition("/")[0]
+        raised[fault] = raised.get(fault, 0) + found["alarms"]
+        assert (found["of"], found["not_tested"]) == (10, 0)
+    assert raised == {"exact": 2, "narrow": 100, "wide": 100}
+    learned = guide_cells("learned")
+    told = {name: f"{found['evaluations_per_sample']:.1f}" for name, found in learned.items()}
+    assert told == {"none": "2.1", "half-as-wide": "5.4", "shifted": "5.9", "one-mode": "5.9"}
+    assert all(0.7 <= round(found["mode_weight"], 3) <= 0.701 for found in learned.values())
